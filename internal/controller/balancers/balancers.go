@@ -128,7 +128,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
-		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
+		Watches(&v1.KuryrPort{}, handler.Funcs{UpdateFunc: r.followGroups}).
 		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 	if err != nil {

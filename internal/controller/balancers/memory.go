@@ -72,23 +72,6 @@ func (m *memory) forgetCloud() {
 
 func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }
 
-// closes notes whether clients outside the source ranges may come in, and returns how much
-// longer that is tolerated.
-func (m *memory) closes(open bool, now time.Time, patience time.Duration) time.Duration {
-	if !open {
-		m.openSince = time.Time{}
-	} else if m.openSince.IsZero() {
-		m.openSince = now
-	}
-	return m.openSince.Add(patience).Sub(now)
-}
-
-// overdue reports whether clients outside the source ranges could come in for longer than
-// patience.
-func (m *memory) overdue(now time.Time, patience time.Duration) bool {
-	return !m.openSince.IsZero() && now.Sub(m.openSince) >= patience
-}
-
 // memories is the memory of all KuryrLoadBalancers. Its methods are safe for concurrent use.
 type memories struct {
 	mu  sync.Mutex

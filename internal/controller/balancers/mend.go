@@ -18,28 +18,21 @@ import (
 // cloud is one attempt and no error of the round: the next attempt or a pause follows. A step
 // that a busy load balancer has stopped half way is no attempt: it continues when the load
 // balancer is done. A failure during an outage of the cloud is no attempt either.
-func (v *visit) heal(ctx context.Context, in balancer.Input, plan *balancer.Actions) error {
+func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
 	var failed error
-	held := false
 	for i := range plan.Remedies {
 		if r := &plan.Remedies[i]; r.Replaces {
 			may, err := v.mayReplace(ctx, plan.Want[slices.IndexFunc(plan.Want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.Fault.VIP })])
 			if failed = errors.Join(failed, err); !may {
-				held = true
+				v.again(v.Mend / 6) // without a request to the cloud
 				continue
 			}
 		}
+		v.again(v.Backoff.Min) // the next plan says when the next attempt is due
 		failed = errors.Join(failed, v.remedy(ctx, &plan.Remedies[i]))
 	}
 	if v.round.Replacement.Waits == "" {
 		v.memory.forgetTrees() // the load balancer may have left ERROR by itself
-	}
-	in.Attempts, in.Now = v.memory.attempts, v.Now()
-	after := balancer.Next(in)
-	if v.again(after.Wake); held {
-		v.again(v.Mend / 6) // without a request to the cloud
-	} else if len(after.Remedies) > 0 {
-		v.round.again = v.Backoff.Min
 	}
 	return failed
 }

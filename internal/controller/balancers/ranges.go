@@ -11,11 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -35,7 +33,6 @@ type ensuredGroup struct {
 type groupMemory struct {
 	id    string
 	rules []sdn.Rule
-	going time.Time // when its deletion was first requested
 
 	balancer.CoverageMemory
 }
@@ -59,36 +56,37 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 		return spec, nil
 	}
 	rest := balancer.WithoutRanges(spec)
-	found, err := v.coverage(ctx)
-	if err != nil {
+	found, verdict, err := v.assess(ctx)
+	if err == nil && (found.Reached || v.klb.Status.SecurityGroupID != "") {
+		err = v.ensureGroup(ctx, found.ProjectID)
+	}
+	if v.round.Group.ID = v.klb.Status.SecurityGroupID; err != nil {
 		return rest, err
 	}
-	v.round.Group.ID = v.klb.Status.SecurityGroupID
-	if found.Reached || v.round.Group.ID != "" {
-		if v.round.Group.ID, err = v.ensureGroup(ctx, found.ProjectID); err != nil {
-			return rest, err
-		}
-	}
-	v.round.Group.Known, v.round.Group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.Now(), v.patience())
+	v.round.Group.Known, v.round.Group.Verdict = true, verdict
 	_, missing := balancer.RangeGroupRules(v.klb)
-	v.round.Group.Problems = append(v.round.Group.Verdict.Problems(v.klb), missing...)
+	v.round.Group.Problems = append(verdict.Problems(v.klb), missing...)
 	return rest, nil
 }
 
-// coverage returns how far the security group of the status keeps the source ranges.
-func (v *visit) coverage(ctx context.Context) (balancer.Coverage, error) {
+// assess returns how far the security group of the status keeps the source ranges, and what that
+// means.
+func (v *visit) assess(ctx context.Context) (balancer.Coverage, balancer.Verdict, error) {
 	var failed error
-	f := balancer.Covered(v.klb, v.klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
+	found := balancer.Covered(v.klb, v.klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
 		ports, err := kube.PortsAt(ctx, v.client, ip)
 		failed = errors.Join(failed, err)
 		return ports
 	})
-	return f, failed
+	if failed != nil {
+		return found, balancer.Verdict{}, failed
+	}
+	return found, v.memory.group.Assess(v.klb, &found, v.Now(), v.patience()), nil
 }
 
 // ensureGroup makes the security group as the spec says, unless it is known to be so, and
 // writes its ID into the status. It does so once a round.
-func (v *visit) ensureGroup(ctx context.Context, project string) (string, error) {
+func (v *visit) ensureGroup(ctx context.Context, project string) error {
 	if !v.round.ensured.done {
 		v.round.ensured.done = true
 		sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
@@ -104,7 +102,7 @@ func (v *visit) ensureGroup(ctx context.Context, project string) (string, error)
 			v.round.ensured.wide = !balancer.Open(v.klb) && !errors.Is(v.round.ensured.err, sdn.ErrQuota)
 		}
 	}
-	return v.klb.Status.SecurityGroupID, v.round.ensured.err
+	return v.round.ensured.err
 }
 
 // makeGroup creates the security group or mends its rules. It reports whether another user of
@@ -157,19 +155,6 @@ func (v *visit) groupState(before v1.SecurityGroupState, id string, wanted bool)
 	return v1.SecurityGroupNone
 }
 
-// heedCoverage lets the coverage of the members decide about the floating IP.
-func (v *visit) heedCoverage() {
-	v.round.Problems = append(v.round.Problems, v.round.Group.Problems...)
-	if v.round.Group.Soon > 0 && (v.round.within == 0 || v.round.Group.Soon < v.round.within) {
-		v.round.within = v.round.Group.Soon
-	}
-	if balancer.Open(v.klb) {
-		return
-	}
-	v.round.Address.Withheld = v.round.Address.Withheld || len(v.round.Group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
-	v.round.notYetClosed = v.round.notYetClosed || v.round.Group.Waits || v.round.Group.Passing
-}
-
 // deleteGroup deletes the security group of a KuryrLoadBalancer in deletion. Kuryr's ports lose
 // the group meanwhile. Another port with this group does not delay the Service: the collector
 // deletes the group later. A group without Kuryr's mark is left to people.
@@ -187,10 +172,7 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 			"Delete it there if it belonged to this Service", id, err))
 		return nil
 	}
-	if v.memory.group.going.IsZero() {
-		v.memory.group.going = v.Now()
-	}
-	if v.Now().Sub(v.memory.group.going) >= v.patience() {
+	if v.Now().Sub(v.klb.DeletionTimestamp.Time) >= v.patience() {
 		v.event(v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. Kuryr deletes the Service nevertheless. It "+
 			"deletes it once that is possible. Remove it from ports that are not Kuryr's", id, err))
 		return nil
@@ -215,37 +197,27 @@ func (v *visit) coveredAs(ctx context.Context, f sdn.Features) (public, describe
 	if !byGroup || err != nil {
 		return public && !balancer.WithholdsFloatingIP(v.klb, f), true, 0, err
 	}
-	found, err := v.coverage(ctx)
-	verdict := v.memory.group.Assess(v.klb, &found, v.Now(), v.patience())
+	found, verdict, err := v.assess(ctx)
 	described = (v.klb.Status.SecurityGroupID != "" || !found.Reached) && v.klb.Status.SecurityGroupState != v1.SecurityGroupNone && verdict.IsReported(v.klb)
 	return public && (balancer.Open(v.klb) || len(verdict.Unprotected) == 0), described, verdict.Soon, err
 }
 
-// guards returns the KuryrLoadBalancers that wait for a port to get their security group.
-func (r *Reconciler) guards(ctx context.Context, o client.Object) []reconcile.Request {
-	var requests []reconcile.Request
-	port := o.(*v1.KuryrPort)
+// followGroups requeues the KuryrLoadBalancers that wait for a port to get their security group, once
+// its security groups in the cloud have changed.
+func (r *Reconciler) followGroups(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
+	old, port := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
+	if port.Annotations[v1.MemberGroupsAnnotation] == "" || slices.Equal(old.Status.AppliedSecurityGroupIDs, port.Status.AppliedSecurityGroupIDs) {
+		return
+	}
 	for _, ip := range kube.AddressesOfPort(port) {
 		klbs, err := r.Members.Granting(ctx, port, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that wait for a port", "port", port.Name)
 		}
 		for _, klb := range klbs {
-			requests = append(requests, kube.RequestOf(klb))
+			q.Add(kube.RequestOf(klb))
 		}
 	}
-	return requests
-}
-
-// groupsMoved lets pass updates of ports whose security groups in the cloud have changed.
-var groupsMoved = predicate.Funcs{
-	CreateFunc:  func(event.CreateEvent) bool { return false },
-	DeleteFunc:  func(event.DeleteEvent) bool { return false },
-	GenericFunc: func(event.GenericEvent) bool { return false },
-	UpdateFunc: func(e event.UpdateEvent) bool {
-		a, b := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
-		return b.Annotations[v1.MemberGroupsAnnotation] != "" && !slices.Equal(a.Status.AppliedSecurityGroupIDs, b.Status.AppliedSecurityGroupIDs)
-	},
 }
 
 // guardAfter is for how many first pauses of mending a public load balancer may admit clients
@@ -255,15 +227,33 @@ const guardAfter = 2
 // patience is that time.
 func (r *Reconciler) patience() time.Duration { return guardAfter * r.Mend }
 
+// tolerated returns how much longer clients outside the source ranges may come in; false: none may.
+func (v *visit) tolerated() (left time.Duration, open bool) {
+	return v.memory.openSince.Add(v.patience()).Sub(v.Now()), !v.memory.openSince.IsZero()
+}
+
+// overdue reports whether clients outside the source ranges could come in for longer than patience.
+func (v *visit) overdue() bool {
+	left, open := v.tolerated()
+	return open && left <= 0
+}
+
 // keepOut applies the source ranges before any request to Octavia, which may be slow or
 // unavailable: an existing security group gets its rules. If other clients may come in, the
 // time starts after which the floating IP is taken away.
 func (v *visit) keepOut(ctx context.Context) error {
 	err := v.narrow(ctx)
-	if v.memory.openSince.IsZero() && (v.round.ensured.wide || mayLetIn(v.klb)) {
+	v.noteOpen(!v.memory.openSince.IsZero() || v.round.ensured.wide || mayLetIn(v.klb))
+	return err
+}
+
+// noteOpen notes whether clients outside the source ranges may come in.
+func (v *visit) noteOpen(open bool) {
+	if !open {
+		v.memory.openSince = time.Time{}
+	} else if v.memory.openSince.IsZero() {
 		v.memory.openSince = v.Now()
 	}
-	return err
 }
 
 // narrow gives the security group that the status names the rules of the spec.
@@ -271,12 +261,11 @@ func (v *visit) narrow(ctx context.Context) error {
 	if v.Cloud.SecurityGroups == nil || v.klb.Status.SecurityGroupID == "" || !v.klb.Spec.SourceRangesAtMembers && len(v.klb.Spec.SourceRanges) == 0 {
 		return nil
 	}
-	found, err := v.coverage(ctx)
+	found, _, err := v.assess(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = v.ensureGroup(ctx, found.ProjectID)
-	return err
+	return v.ensureGroup(ctx, found.ProjectID)
 }
 
 // mayLetIn reports whether a public load balancer that keeps the source ranges itself may admit
@@ -314,38 +303,29 @@ func (v *visit) noteKept(ctx context.Context, kept bool) error {
 }
 
 // guardRanges lets the source ranges decide about the floating IP. open says that the load
-// balancers should keep the ranges and do not do so yet.
+// balancers should keep the ranges and do not do so yet. A load balancer gets no floating IP before
+// the ranges are kept. It loses the floating IP that it has if the ranges are not kept in time,
+// whatever the reason, and if the security group leaves a member unprotected.
 func (v *visit) guardRanges(ctx context.Context, open bool) error {
-	v.guard(v.round.Features.Unsure, open || v.round.ensured.wide)
-	v.heedCoverage()
-	return v.noteKept(ctx, v.round.Features.SourceRanges && !v.round.Features.Unsure && !open)
-}
-
-// guard limits how long clients outside the source ranges may come in. A load balancer gets no
-// floating IP before the ranges are kept. It loses the floating IP that it has if the ranges
-// are not kept in time, whatever the reason.
-func (v *visit) guard(unsure, open bool) {
-	v.round.notYetClosed = unsure || open
-	switch rest := v.memory.closes(open, v.Now(), v.patience()); {
-	case !open:
-	case rest <= 0:
-		v.round.Address.Withheld = true
-	default:
-		v.round.within = rest
+	unsure, group := v.round.Features.Unsure, &v.round.Group
+	v.noteOpen(open || v.round.ensured.wide)
+	v.round.notYetClosed = unsure || open || v.round.ensured.wide
+	v.round.Address.Withheld = v.round.Address.Withheld || v.overdue()
+	v.round.Problems = append(v.round.Problems, group.Problems...)
+	v.roundWithin(group.Soon)
+	if !balancer.Open(v.klb) {
+		v.round.Address.Withheld = v.round.Address.Withheld || len(group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
+		v.round.notYetClosed = v.round.notYetClosed || group.Waits || group.Passing
 	}
+	return v.noteKept(ctx, v.round.Features.SourceRanges && !unsure && !open)
 }
 
-// shut does the same as guard when err says that the load balancers could not be read. It takes
-// the floating IP from the port that the status names.
-func (v *visit) shut(ctx context.Context, err error) error {
+// unread ends a round whose load balancers could not be read. If the source ranges have not been
+// kept in time, it takes the floating IP from the port that the status names.
+func (v *visit) unread(ctx context.Context, err error) error {
 	err = errors.Join(err, v.round.ensured.err)
-	switch {
-	case v.memory.openSince.IsZero():
-	case v.memory.overdue(v.Now(), v.patience()):
-		v.round.Address.Withheld = true
-		return errors.Join(err, v.locate(ctx, nil))
-	default:
-		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.Now())
+	if v.round.Address.Withheld = v.overdue(); v.round.Address.Withheld {
+		err = errors.Join(err, v.locate(ctx, nil))
 	}
 	return err
 }

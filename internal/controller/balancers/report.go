@@ -77,11 +77,22 @@ const unsupported = "unsupported"
 
 // next returns what the queue should do after a round.
 func (v *visit) next() (ctrl.Result, error) {
+	if left, open := v.tolerated(); open && !v.memory.leaving {
+		v.roundWithin(left)
+	}
 	res, err := v.pause()
 	if err == nil && v.round.within > 0 && (res.RequeueAfter == 0 || res.RequeueAfter > v.round.within) {
 		res.RequeueAfter = v.round.within
 	}
 	return res, err
+}
+
+// roundWithin has the next round begin after a pause at the latest, whatever is waited for; 0 is no
+// pause.
+func (v *visit) roundWithin(pause time.Duration) {
+	if pause > 0 && (v.round.within == 0 || pause < v.round.within) {
+		v.round.within = pause
+	}
 }
 
 // pause returns when to continue after a round. An object that waits for a load balancer is

@@ -100,12 +100,11 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 	v.begin()
 	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
-	if ids, since := v.wait.of(v.req); len(ids) > 0 && !v.memory.overdue(v.Now(), v.patience()) {
-		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = ids[0], since, ids
-		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
-		if balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
-			return v.rest(ctx)
+	if v.allBusy() {
+		if v.round.err == nil && len(v.round.moved) == 0 && meta.IsStatusConditionTrue(v.klb.Status.Conditions, v1.ConditionProgressing) && !v.isStuck() {
+			return v.next() // the status says so already
 		}
+		return v.report(ctx)
 	}
 	v.round.err = v.converge(ctx)
 	if errors.Is(v.round.err, sdn.ErrUnsupported) {
@@ -116,32 +115,33 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 	return v.report(ctx)
 }
 
-// rest is a round while all load balancers are busy.
-func (v *visit) rest(ctx context.Context) (ctrl.Result, error) {
-	if !v.memory.openSince.IsZero() {
-		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.Now())
+// allBusy reports whether the object has all its load balancers, and waits for each of them.
+func (v *visit) allBusy() bool {
+	ids, since := v.wait.of(v.req)
+	if len(ids) == 0 || v.overdue() {
+		return false
 	}
-	if v.round.err == nil && len(v.round.moved) == 0 && meta.IsStatusConditionTrue(v.klb.Status.Conditions, v1.ConditionProgressing) && !v.isStuck() {
-		return v.next()
-	}
-	return v.report(ctx)
+	v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = ids[0], since, ids
+	idle := func(id string) bool { return !slices.Contains(ids, id) }
+	return balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) // else one is to be made
 }
 
 // converge reads the cloud, plans and carries out the plan.
 func (v *visit) converge(ctx context.Context) error {
 	trees, err := v.look(ctx)
 	if err != nil {
-		return v.shut(ctx, err)
+		return v.unread(ctx, err)
 	}
 	v.round.Trees, v.round.Seen = trees, true
 	spec, hindered := v.turn(ctx, trees)
 	features, err := v.features(ctx, spec, trees)
 	if err != nil {
-		return v.shut(ctx, err)
+		return v.unread(ctx, err)
 	}
 	spec, notKept := v.keepByGroup(ctx, spec, features)
-	in := balancer.Input{LoadBalancer: spec, Trees: trees, Features: features, Attempts: v.memory.attempts, Busy: v.round.busy, Now: v.Now(), Pause: v.Mend}
-	plan := balancer.Next(in)
+	plan := balancer.Next(balancer.Input{
+		LoadBalancer: spec, Trees: trees, Features: features, Attempts: v.memory.attempts, Busy: v.round.busy, Now: v.Now(), Pause: v.Mend,
+	})
 	v.memory.attempts, v.round.Report, v.round.Asked, v.round.Features = plan.Attempts, plan.Report, !features.Unsure, features
 	v.round.Address.Withheld = plan.Withholds
 	v.again(plan.Wake)
@@ -158,7 +158,7 @@ func (v *visit) converge(ctx context.Context) error {
 		return err
 	}
 	v.awaitAll(plan.Busy)
-	err = v.carryOut(ctx, in, &plan, errors.Join(hindered, notKept))
+	err = v.carryOut(ctx, &plan, errors.Join(hindered, notKept))
 	if checking && len(v.round.moved) > 0 {
 		err = errors.Join(err, v.tellDrift(ctx, v.round.moved))
 	}
@@ -166,13 +166,13 @@ func (v *visit) converge(ctx context.Context) error {
 }
 
 // carryOut carries out a plan; failed is the error of earlier parts of the round.
-func (v *visit) carryOut(ctx context.Context, in balancer.Input, plan *balancer.Actions, failed error) error {
+func (v *visit) carryOut(ctx context.Context, plan *balancer.Actions, failed error) error {
 	if v.round.Address.Withheld { // first, before clients outside the source ranges can come in
 		failed = errors.Join(failed, v.locate(ctx, plan.Want))
 	}
 	failed = errors.Join(failed, v.steps(ctx, plan.Steps))
 	if !away(failed) && len(plan.Broken) > 0 {
-		failed = errors.Join(failed, v.heal(ctx, in, plan))
+		failed = errors.Join(failed, v.heal(ctx, plan))
 	}
 	if !v.round.Address.Placed {
 		failed = errors.Join(failed, v.locate(ctx, plan.Want))
