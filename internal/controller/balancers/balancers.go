@@ -71,7 +71,6 @@ type shared struct {
 	checks    checks
 	lists     sharedList[sdn.LoadBalancerSummary]
 	addresses sharedList[sdn.FloatingIP]
-	holders   holders
 	quotas    quotas
 	turns     sync.Map // by project: the request of the KuryrLoadBalancer that is being replaced while it serves
 }
@@ -216,13 +215,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	case state == kube.Gone:
 		r.memories.forget(req)
-		r.holders.Delete(req)
 		r.wait.forget(req)
 		r.retryRefused(ctx)
 		r.replaced(req)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(req, klb.UID)}
+	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(klb)}
 	check := v.planCheck()
 	res, err := v.apply(ctx)
 	if err == nil && (res.RequeueAfter == 0 || check < res.RequeueAfter) {

@@ -7,11 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -40,11 +39,6 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	case v.memory.placed && v.memory.addressFor == known:
 		v.round.Address.Address, v.round.Address.Placed = v.memory.address, true
 		return nil
-	case v.stands(known):
-		v.round.Address.Has, v.round.Address.Placed = v.klb.Status.PublicIP, true
-		v.round.Address.Kept = slices.DeleteFunc(slices.Clone(v.klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
-		v.holders.note(v.klb, v.klb.Status.PublicIP)
-		return nil
 	}
 	if !v.mayHaveAddress() {
 		v.round.Address.Placed = true
@@ -58,7 +52,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	}
 	v.memory.placed, v.memory.address, v.memory.addressFor = v.round.Address.Problem == "", v.round.Address.Address, known
 	if v.memory.placed && !at.Withheld {
-		v.holders.note(v.klb, v.round.Address.Has)
+		v.memories.adopt(v.klb, v.round.Address.Has)
 	}
 	return nil
 }
@@ -83,11 +77,30 @@ func (v *visit) choosePlace(ctx context.Context, at balancer.Place) (err error) 
 			return fmt.Errorf("cannot create a floating IP: %w", err)
 		}
 	}
-	at.Held = v.klb.Spec.PublicIP != nil && v.klb.Spec.PublicIP.Address != "" && v.holders.Has(v.klb, v.klb.Spec.PublicIP.Address)
+	at.Held = v.klb.Spec.PublicIP != nil && v.klb.Spec.PublicIP.Address != "" && v.memories.hasAdopted(v.klb, v.klb.Spec.PublicIP.Address)
 	if at.Before, err = v.before(ctx); err != nil {
 		return err
 	}
 	return v.place(ctx, at)
+}
+
+// before returns the KuryrLoadBalancer, as namespace/name, that has precedence for the floating
+// IP address that this one asks for; empty if none has.
+func (v *visit) before(ctx context.Context) (string, error) {
+	if v.klb.Spec.PublicIP == nil || v.klb.Spec.PublicIP.Address == "" {
+		return "", nil
+	}
+	all, err := kube.LoadBalancers(ctx, v.client)
+	if err != nil {
+		return "", err
+	}
+	first := balancer.Before(v.klb, slices.Collect(maps.Values(all)), func(o *v1.KuryrLoadBalancer) bool {
+		return v.memories.hasAdopted(o, v.klb.Spec.PublicIP.Address)
+	})
+	if first == nil {
+		return "", nil
+	}
+	return first.Namespace + "/" + first.Name, nil
 }
 
 // placeOf says which port should have the floating IP, and from which ports it may be taken.
@@ -111,15 +124,6 @@ func portsOf(klb *v1.KuryrLoadBalancer) (ports []string) {
 		ports = append(ports, lb.PortID)
 	}
 	return ports
-}
-
-// stands reports whether the floating IP is as the status says, with no reason to read it. The
-// inventory compares all floating IPs with the cloud by one list. A status without the network
-// of the floating IP does not list the fields that have not changed, either.
-func (v *visit) stands(known addressKnown) bool {
-	has := v.klb.Status.PublicIP
-	return !v.memory.addressUnsure && balancer.IsReady(v.klb) && !known.withheld && v.klb.Spec.PublicIP != nil &&
-		has != nil && has.NetworkID != "" && len(v.klb.Status.LoadBalancers) > 0 && v.klb.Status.LoadBalancers[0].PortID == known.port
 }
 
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A
@@ -146,7 +150,7 @@ func (v *visit) place(ctx context.Context, at balancer.Place) error {
 	for range addressRounds {
 		a := balancer.NextAddress(v.klb, at, all, ownerOf(v.klb))
 		if len(a.Steps) == 0 {
-			v.round.Address.Address, v.round.Address.Placed, v.memory.addressUnsure = a, true, false
+			v.round.Address.Address, v.round.Address.Placed = a, true
 			v.memory.noAddress = a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) })
 			return nil
 		}
@@ -280,29 +284,4 @@ func (v *visit) move(ctx context.Context, step balancer.Step, all []sdn.Floating
 		return err
 	})
 	return all, err
-}
-
-// holders knows which KuryrLoadBalancers have a floating IP without Kuryr's mark, as holding by
-// request. A status does not name a floating IP that is withheld. The knowledge does not survive a
-// restart.
-type holders struct{ sync.Map }
-
-type holding struct {
-	uid types.UID
-	ip  string
-}
-
-// note records the floating IP that a KuryrLoadBalancer has. nil means that it has none.
-func (h *holders) note(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
-	if has == nil || has.Made { // a floating IP that Kuryr made has one holder
-		h.Delete(kube.RequestOf(klb))
-	} else {
-		h.Store(kube.RequestOf(klb), holding{klb.UID, has.IP})
-	}
-}
-
-// Has reports whether a KuryrLoadBalancer has this floating IP.
-func (h *holders) Has(klb *v1.KuryrLoadBalancer, address string) bool {
-	is, _ := h.Load(kube.RequestOf(klb))
-	return is == holding{klb.UID, address}
 }

@@ -15,7 +15,7 @@ import (
 // removals are done in any case. Of the additions, as many are done as the quota has room for
 // and the cloud does not refuse.
 func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) error {
-	err := v.sendMembers(ctx, s)
+	err := v.send(ctx, s)
 	switch {
 	case err == nil:
 		v.memory.attempts.Accepted(s.Add)
@@ -28,7 +28,7 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 			return nil // the next plan leaves the refused members out
 		}
 		s.Add = nil
-		return v.sendMembers(ctx, s)
+		return v.send(ctx, s)
 	case isRefusal(err) && len(s.Add) > 0 && len(s.Remove) > 0:
 		return errors.Join(err, v.removeAlone(ctx, s))
 	}
@@ -39,7 +39,7 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 // refuses both together. That it refuses this, too, is noted.
 func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error {
 	s.Add = nil
-	err := v.sendMembers(ctx, s)
+	err := v.send(ctx, s)
 	if err == nil {
 		v.round.did = append(v.round.did, s.String())
 		v.await(s.LoadBalancerID)
@@ -50,11 +50,6 @@ func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error
 	return err
 }
 
-func (v *visit) sendMembers(ctx context.Context, s balancer.ChangeMembers) error {
-	_, err := v.send(ctx, s)
-	return err
-}
-
 // changeSome changes as many members as the quota has room for. Removed members make room for
 // as many new ones. Without removals it tries half of the additions, then half of that.
 func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers) error {
@@ -62,12 +57,12 @@ func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers) error 
 	less.Add = nil // of a single member nothing less can be sent
 	for n := max(len(s.Remove), len(s.Add)/2); n > 0; n /= 2 {
 		less.Add = s.Add[:min(n, len(s.Add))]
-		if err = v.sendMembers(ctx, less); !errors.Is(err, sdn.ErrQuota) {
+		if err = v.send(ctx, less); !errors.Is(err, sdn.ErrQuota) {
 			break
 		}
 		if len(s.Remove) >= n && len(s.Remove) > 0 {
 			less.Add = nil
-			err = v.sendMembers(ctx, less)
+			err = v.send(ctx, less)
 			break
 		}
 	}

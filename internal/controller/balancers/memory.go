@@ -17,15 +17,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // memory is what the process knows of one KuryrLoadBalancer beyond the object. Only the worker
-// that has the object uses it, but for asked.
+// that has the object uses it, but for what memories.mu protects.
 type memory struct {
 	uid     types.UID
 	asked   checkRequest // of others, since the last round; memories.mu protects it
+	adopted string       // the address of its floating IP without Kuryr's mark, also while that is withheld; likewise
 	leaving bool         // its status says that it is being deleted
 	away    time.Time    // since when the cloud has not answered; zero: it does
 
@@ -51,11 +53,10 @@ type knownCloud struct {
 
 // knownAddress is what is known of the floating IP in the cloud.
 type knownAddress struct {
-	placed        bool             // it was found to be right
-	address       balancer.Address // as it was then
-	addressFor    addressKnown     // what it was found right for
-	addressUnsure bool             // it may differ from the status
-	noAddress     bool             // it has none, whatever the status still says
+	placed     bool             // it was found to be right
+	address    balancer.Address // as it was then
+	addressFor addressKnown     // what it was found right for
+	noAddress  bool             // it has none, whatever the status still says
 }
 
 // addressKnown are the inputs for which a floating IP was found right.
@@ -67,10 +68,31 @@ type addressKnown struct {
 
 func (m *memory) forgetCloud() {
 	m.forgetTrees()
-	m.placed, m.addressUnsure, m.noAddress = false, true, false
+	m.placed, m.noAddress = false, false
 }
 
 func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }
+
+// recallAddress takes the floating IP from the status of an object that this process sees for the first
+// time, if the status is complete. The inventory compares all floating IPs with the cloud by one list.
+// A status without the network of the floating IP does not list the fields that have not changed, either.
+func (m *memory) recallAddress(klb *v1.KuryrLoadBalancer) {
+	has, lbs, wants := klb.Status.PublicIP, klb.Status.LoadBalancers, klb.Spec.PublicIP
+	settled := balancer.IsReady(klb) && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)
+	if !settled || wants == nil || has == nil || has.NetworkID == "" || len(lbs) == 0 {
+		return
+	}
+	kept := slices.DeleteFunc(slices.Clone(klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
+	m.placed, m.address, m.addressFor = true, balancer.Address{Has: has, Kept: kept}, addressKnown{port: lbs[0].PortID, spec: *wants}
+	m.adopt(has)
+}
+
+// adopt notes the floating IP that the KuryrLoadBalancer has; nil: none. One that Kuryr made has one user.
+func (m *memory) adopt(has *v1.PublicIPStatus) {
+	if m.adopted = ""; has != nil && !has.Made {
+		m.adopted = has.IP
+	}
+}
 
 // memories is the memory of all KuryrLoadBalancers. Its methods are safe for concurrent use.
 type memories struct {
@@ -97,13 +119,14 @@ type checkRequest struct {
 }
 
 // of returns the memory of an object, after it has taken over what others have asked for since.
-func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
+func (b *memories) of(klb *v1.KuryrLoadBalancer) *memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.entry(req)
+	m := b.entry(kube.RequestOf(klb))
 	asked := m.asked
-	if m.asked = (checkRequest{}); m.uid != uid {
-		*m = memory{uid: uid, knownCloud: knownCloud{created: map[string]time.Time{}}}
+	if m.asked = (checkRequest{}); m.uid != klb.UID {
+		*m = memory{uid: klb.UID, knownCloud: knownCloud{created: map[string]time.Time{}}}
+		m.recallAddress(klb)
 	}
 	if asked == (checkRequest{}) {
 		return m
@@ -125,6 +148,22 @@ func (b *memories) ask(req ctrl.Request, c checkRequest) {
 	defer b.mu.Unlock()
 	m := b.entry(req)
 	m.asked = checkRequest{c.check || m.asked.check, c.statusIncomplete || m.asked.statusIncomplete, c.retry || m.asked.retry}
+}
+
+// adopt notes the floating IP that a KuryrLoadBalancer has; nil: none. A status does not name a floating
+// IP that is withheld. The knowledge does not survive a restart.
+func (b *memories) adopt(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entry(kube.RequestOf(klb)).adopt(has)
+}
+
+// hasAdopted reports whether a KuryrLoadBalancer has the floating IP of an address, without Kuryr's mark.
+func (b *memories) hasAdopted(klb *v1.KuryrLoadBalancer, address string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.all[kube.RequestOf(klb)]
+	return m != nil && m.uid == klb.UID && m.adopted == address
 }
 
 func (b *memories) forget(req ctrl.Request) {

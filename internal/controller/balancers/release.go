@@ -110,7 +110,7 @@ func (v *visit) remove(ctx context.Context) error {
 			v.round.Broken = append(v.round.Broken, "load balancer "+lb.ID)
 			continue
 		}
-		_, err := v.send(ctx, step)
+		err := v.send(ctx, step)
 		var pending *sdn.PendingError
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
@@ -195,8 +195,8 @@ func (v *visit) unpublish(ctx context.Context) error {
 	}
 	if v.round.Address.Unsure {
 		v.round.Address.Address, v.round.Address.Placed = balancer.Address{}, false
-		v.memory.noAddress, v.memory.addressUnsure = false, true
+		v.memory.noAddress = false
 	}
-	v.holders.Delete(v.req)
+	v.memories.adopt(v.klb, nil)
 	return nil
 }

@@ -127,34 +127,22 @@ func (v *visit) notShownYet(id string) bool {
 	return created && v.Now().Sub(since) < shownWithin
 }
 
-// await has the object wait for a load balancer.
-func (v *visit) await(id string) {
-	now := v.Now()
-	v.wait.add(id, v.req, now, now)
-	v.round.Waiting.ID, v.round.Waiting.Since = id, now
-}
+// await has the object wait for a load balancer that is busy from now on. If the object waits for it
+// already, it is busy since then.
+func (v *visit) await(id string) { v.awaitSince(id, v.Now()) }
 
-// awaitStill is await for a load balancer that was found busy, maybe for long. The status also
-// says since when an earlier process has found it busy.
+// awaitStill is await for a load balancer that was found busy, maybe for long. The status says since
+// when an earlier process has found it busy.
 func (v *visit) awaitStill(id string) {
 	since := v.Now()
-	if known, began := v.wait.of(v.req); len(known) > 0 && known[0] == id {
-		since = began
-	} else {
-		if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == id {
-			since = w.Since.Time
-		}
-		v.wait.add(id, v.req, since, v.Now())
+	if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == id {
+		since = w.Since.Time
 	}
-	v.round.Waiting.ID, v.round.Waiting.Since = id, since
+	v.awaitSince(id, since)
 }
 
-// awaitAll has the object wait for load balancers that were found busy, from when it first did.
-func (v *visit) awaitAll(ids []string) {
-	for _, id := range ids {
-		v.awaitStill(id)
-		v.memory.forgetTrees()
-	}
+func (v *visit) awaitSince(id string, since time.Time) {
+	v.round.Waiting.ID, v.round.Waiting.Since = id, v.wait.add(id, v.req, since, v.Now())
 }
 
 // awaitChildren has the object wait for load balancers that are ACTIVE before the objects below them.
@@ -181,21 +169,19 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 			continue
 		}
 		did := len(v.round.did)
-		id, err := v.step(ctx, s)
+		err := v.step(ctx, s)
 		var pending *sdn.PendingError
 		switch {
 		case err == nil:
 			v.round.did = append(v.round.did, s.String())
 			if at := balancer.Target(s); at != "" { // else the next step has another target
 				busy[at] = !v.round.Features.ChildrenLater
+				v.await(at)
 			}
-			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
+			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", v.round.Waiting.ID)
 			v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, "")
 			v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, "")
 			v.memory.attempts.NotBusy()
-			if id != "" {
-				v.await(id)
-			}
 		case errors.As(err, &pending):
 			busy[balancer.Target(s)] = !pending.Part
 			v.awaitRefused(ctx, s, pending.Part)
@@ -294,11 +280,11 @@ func (v *visit) lose(s balancer.Step) {
 }
 
 // step sends the requests of one step. Only a change of members may take several.
-func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err error) {
+func (v *visit) step(ctx context.Context, step balancer.Step) (err error) {
 	if s, is := step.(balancer.ChangeMembers); is {
-		id, err = s.LoadBalancerID, v.changeMembers(ctx, s)
+		err = v.changeMembers(ctx, s)
 	} else {
-		id, err = v.send(ctx, step)
+		err = v.send(ctx, step)
 	}
 	// A request that creates members with their parents may be refused for a member.
 	if refused := sdn.RefusedMembers(err); len(refused) > 0 {
@@ -306,64 +292,64 @@ func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err er
 		v.round.withoutRefused = true
 	}
 	if err != nil {
-		return id, fmt.Errorf("cannot %s: %w", step, err)
+		return fmt.Errorf("cannot %s: %w", step, err)
 	}
-	return id, nil
+	return nil
 }
 
-// send sends one request, and returns the load balancer that it changes.
-func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err error) {
-	id = balancer.Target(step)
-	err = v.request(step, func() (err error) {
+// send sends one request.
+func (v *visit) send(ctx context.Context, step balancer.Step) error {
+	cloud, id := v.Cloud.LoadBalancers, balancer.Target(step)
+	return v.request(step, func() (err error) {
 		switch s := step.(type) {
 		case balancer.CreateLoadBalancer:
-			id, err = v.create(ctx, s)
+			err = v.create(ctx, s)
 		case balancer.DeleteLoadBalancer:
 			v.memory.created[id] = time.Time{} // the status may still say that it is being created
-			err = v.Cloud.LoadBalancers.DeleteLoadBalancer(ctx, id)
+			err = cloud.DeleteLoadBalancer(ctx, id)
 		case balancer.MarkLoadBalancer:
-			err = v.Cloud.LoadBalancers.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
+			err = cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
 		case balancer.FailOver:
-			err = v.Cloud.LoadBalancers.FailOver(ctx, id)
+			err = cloud.FailOver(ctx, id)
 		case balancer.CreateListener:
-			_, err = v.Cloud.LoadBalancers.CreateListener(ctx, id, s.Listener)
+			_, err = cloud.CreateListener(ctx, id, s.Listener)
 		case balancer.UpdateListener:
-			err = v.Cloud.LoadBalancers.UpdateListener(ctx, s.ID, s.Listener)
+			err = cloud.UpdateListener(ctx, s.ID, s.Listener)
 		case balancer.DeleteListener:
-			err = v.Cloud.LoadBalancers.DeleteListener(ctx, id, s.ID)
+			err = cloud.DeleteListener(ctx, id, s.ID)
 		case balancer.CreatePool:
-			_, err = v.Cloud.LoadBalancers.CreatePool(ctx, s.ListenerID, s.Pool)
+			_, err = cloud.CreatePool(ctx, s.ListenerID, s.Pool)
 		case balancer.UpdatePool:
-			err = v.Cloud.LoadBalancers.UpdatePool(ctx, s.ID, s.Pool)
+			err = cloud.UpdatePool(ctx, s.ID, s.Pool)
 		case balancer.DeletePool:
-			err = v.Cloud.LoadBalancers.DeletePool(ctx, id, s.ID)
+			err = cloud.DeletePool(ctx, id, s.ID)
 		case balancer.RenewMembers:
-			err = v.Cloud.LoadBalancers.ChangeMembers(ctx, s.PoolID, s.Members, nil)
+			err = cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
 		case balancer.ChangeMembers:
-			err = v.Cloud.LoadBalancers.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+			err = cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
 		}
 		return err
 	})
-	return id, err
 }
 
-// create creates a load balancer. Whatever the result, except for a full quota, a load balancer
-// may exist from now on.
-func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (string, error) {
+// create creates a load balancer, and waits for it. Whatever the result, except for a full quota, a
+// load balancer may exist from now on.
+func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) error {
 	v.memory.nothingCreated = false
 	made, err := v.Cloud.LoadBalancers.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
 	if err != nil {
 		v.memory.statusIncomplete = v.memory.statusIncomplete || !errors.Is(err, sdn.ErrQuota)
 		if s.LoadBalancer.VIP.IP == "" {
-			return "", err
+			return err
 		}
-		return "", taken(err)
+		return taken(err)
 	}
 	v.round.Trees = append(slices.Clone(v.round.Trees), made)
 	if made.Provisioning == sdn.ProvisioningCreating {
 		v.memory.created[made.ID] = v.Now()
 	}
-	return made.ID, nil
+	v.await(made.ID)
+	return nil
 }
 
 // errTaken says that another user of the cloud has an address. When it becomes free is unknown.

@@ -157,7 +157,10 @@ func (v *visit) converge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.awaitAll(plan.Busy)
+	for _, id := range plan.Busy {
+		v.awaitStill(id)
+		v.memory.forgetTrees()
+	}
 	err = v.carryOut(ctx, &plan, errors.Join(hindered, notKept))
 	if checking && len(v.round.moved) > 0 {
 		err = errors.Join(err, v.tellDrift(ctx, v.round.moved))

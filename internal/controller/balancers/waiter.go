@@ -50,13 +50,18 @@ const (
 	waitShare   = 4 // pause after a list, in durations of that list
 )
 
-// add waits for a load balancer that has been busy since that time.
-func (w *waiter) add(id string, req ctrl.Request, since, now time.Time) {
+// add waits for a load balancer that has been busy since that time. If it is waited for already, it
+// stays so. add returns since when it has been busy.
+func (w *waiter) add(id string, req ctrl.Request, since, now time.Time) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if was, is := w.busy[id]; is && was.req == req {
+		return was.since
+	}
 	w.busy[id] = waiting{req, since, now}
 	balancersBusy.Set(float64(len(w.busy)))
 	w.added.Send()
+	return since
 }
 
 // forget stops waiting for the load balancers of a request.
