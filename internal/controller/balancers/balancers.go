@@ -20,10 +20,10 @@ package balancers
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -67,8 +67,8 @@ type Reconciler struct {
 // shared is what the reconciliations of all objects share of the cloud.
 type shared struct {
 	wait      waiter
-	back      kube.Signal // the cloud is back: see retryUnready
-	checks    checks
+	back      kube.Signal   // the cloud is back: see retryUnready
+	checks    *rate.Limiter // of the requests of checks: see planCheck
 	lists     sharedList[sdn.LoadBalancerSummary]
 	addresses sharedList[sdn.FloatingIP]
 	quotas    quotas
@@ -114,6 +114,7 @@ type Cloud struct {
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller")}
 	r.back, r.wait.added, r.wait.busy = kube.NewSignal(), kube.NewSignal(), map[string]waiting{}
+	r.checks = rate.NewLimiter(rate.Inf, checkBurst)
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	return r
 }
@@ -147,19 +148,17 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 // error that reads differently each time would be written each time, and the event of that write
 // would repeat the failed request at once.
 func beyondWords(e event.UpdateEvent) bool {
-	before, now := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
-	if before.ResourceVersion == now.ResourceVersion || // the cache has read all objects anew
-		before.Generation != now.Generation ||
-		!slices.EqualFunc(before.Status.Conditions, now.Status.Conditions, sameState) { // a person may have edited them
-		return true
+	beyond := func(o client.Object) *v1.KuryrLoadBalancer {
+		klb := o.DeepCopyObject().(*v1.KuryrLoadBalancer)
+		klb.ResourceVersion, klb.ManagedFields = "", nil
+		for i, c := range klb.Status.Conditions { // a person may have edited the rest
+			klb.Status.Conditions[i] = metav1.Condition{Type: c.Type, Status: c.Status}
+		}
+		return klb
 	}
-	same := before.DeepCopy()
-	same.ResourceVersion, same.ManagedFields, same.Status.Conditions = now.ResourceVersion, now.ManagedFields, now.Status.Conditions
-	return !equality.Semantic.DeepEqual(same, now)
+	return e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() || // the cache has read all objects anew
+		!equality.Semantic.DeepEqual(beyond(e.ObjectOld), beyond(e.ObjectNew))
 }
-
-// sameState reports whether two conditions differ in their words at most.
-func sameState(a, b metav1.Condition) bool { return a.Type == b.Type && a.Status == b.Status }
 
 // retryGap is the time between two rounds of retryUnready. A service that is slow now and then would
 // otherwise make all repairs begin anew with each of its slow answers.

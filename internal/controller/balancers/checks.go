@@ -5,9 +5,9 @@ package balancers
 
 import (
 	"context"
-	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -16,25 +16,6 @@ import (
 
 // Each load balancer is checked once an interval, with all objects below it. A check finds what a
 // person or another program has changed in the cloud.
-
-// checks bounds the requests of all checks. The zero value is ready for use. It is safe for concurrent
-// use.
-type checks struct {
-	mu   sync.Mutex
-	next time.Time // when the requests of the checks so far have used their share
-}
-
-// reserve adds a check that uses the share of checks for that time, and returns when all checks so far
-// have used it.
-func (c *checks) reserve(takes time.Duration, now time.Time) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.next.Before(now) {
-		c.next = now
-	}
-	c.next = c.next.Add(takes)
-	return c.next
-}
 
 // nextCheck is when a load balancer is checked, by the interval that was configured then.
 type nextCheck struct {
@@ -45,15 +26,12 @@ type nextCheck struct {
 // due reports whether a check is due, and returns the time until the one after it. The first check is
 // between one interval and two after the start, or after the interval has changed: serving comes
 // first, and the checks of all load balancers are spread. The checks take longer than the interval if
-// they would need too many of the requests that Kuryr may send.
-func (n *nextCheck) due(interval, takes time.Duration, now time.Time, all *checks) (due bool, again time.Duration) {
+// all of them would need more requests than share allows.
+func (n *nextCheck) due(interval time.Duration, requests int, now time.Time, share *rate.Limiter) (due bool, again time.Duration) {
 	if n.interval != interval {
 		n.interval, n.at = interval, now.Add(wait.Jitter(interval, 1))
 	} else if due = !now.Before(n.at); due {
-		n.at = now.Add(interval)
-		if at := all.reserve(takes, now); at.After(n.at) {
-			n.at = at
-		}
+		n.at = now.Add(max(interval, share.ReserveN(now, min(requests, share.Burst())).DelayFrom(now)))
 	}
 	return due, n.at.Sub(now)
 }
@@ -61,11 +39,12 @@ func (n *nextCheck) due(interval, takes time.Duration, now time.Time, all *check
 // planCheck has this visit read the cloud if a check is due. It returns the time until the next one.
 func (v *visit) planCheck() time.Duration {
 	live := v.Settings.Load()
-	takes := time.Duration(0)
 	if perSecond := live.Neutron.RequestsPerSec; perSecond > 0 {
-		takes = time.Duration(float64(checkRequests(v.klb)) * checkShare / perSecond * float64(time.Second))
+		v.checks.SetLimitAt(v.Now(), rate.Limit(perSecond/checkShare))
+	} else {
+		v.checks.SetLimitAt(v.Now(), rate.Inf)
 	}
-	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), takes, v.Now(), &v.checks)
+	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), checkRequests(v.klb), v.Now(), v.checks)
 	if due {
 		v.memory.checkRequested = true
 		v.memory.forgetTrees()
@@ -83,6 +62,9 @@ func (r *Reconciler) followInterval(ctx context.Context) error {
 // checkShare bounds the requests for such checks: they are at most one part in checkShare of those
 // that may be sent. Changes need the rest, and check for themselves.
 const checkShare = 5
+
+// checkBurst is how many requests of checks may be ahead of their share: more than a check needs.
+const checkBurst = 1000
 
 // checkRequests is the number of requests that a check of a KuryrLoadBalancer needs, with the
 // backend that needs the most. It counts the load balancer, its listeners, its pools, their states,

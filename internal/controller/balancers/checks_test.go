@@ -6,17 +6,19 @@ package balancers
 import (
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // checksIn returns at which times each of n load balancers is checked within that time after the start.
-// Each check takes that share of the requests.
+// The requests of each check take the share of checks for that time.
 func checksIn(within, interval, takes time.Duration, n int) [][]time.Duration {
-	var all checks
+	all := rate.NewLimiter(rate.Every(takes), 1)
 	began := time.Unix(1000, 0)
 	next, at := make([]nextCheck, n), make([][]time.Duration, n)
 	for now := time.Duration(0); now < within; now += time.Second {
 		for i := range next {
-			if due, _ := next[i].due(interval, takes, began.Add(now), &all); due {
+			if due, _ := next[i].due(interval, 1, began.Add(now), all); due {
 				at[i] = append(at[i], now)
 			}
 		}
@@ -50,11 +52,11 @@ func TestChecksAreSpread(t *testing.T) {
 // TestChecksFollowInterval: after the interval has become shorter, the next check does not wait for
 // the old interval.
 func TestChecksFollowInterval(t *testing.T) {
-	var all checks
+	all := rate.NewLimiter(rate.Inf, 1)
 	var next nextCheck
 	now := time.Unix(1000, 0)
-	next.due(10*time.Minute, 0, now, &all)
-	if _, again := next.due(10*time.Second, 0, now.Add(time.Minute), &all); again > 20*time.Second {
+	next.due(10*time.Minute, 1, now, all)
+	if _, again := next.due(10*time.Second, 1, now.Add(time.Minute), all); again > 20*time.Second {
 		t.Errorf("the next check is after %s, want at most twice the new interval", again)
 	}
 }

@@ -44,7 +44,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 		v.round.Address.Placed = true
 		return nil
 	}
-	if err := v.choosePlace(ctx, at); err != nil {
+	if err := v.place(ctx, at); err != nil {
 		return err
 	}
 	if at.Withheld && len(v.round.moved) > 0 {
@@ -69,33 +69,33 @@ func (v *visit) comesOrGoes(port string) bool {
 	})
 }
 
-// choosePlace has the floating IP associated where it should be. It lists no floating IPs while
-// their quota is used up.
-func (v *visit) choosePlace(ctx context.Context, at balancer.Place) (err error) {
-	if wants := v.klb.Spec.PublicIP; wants != nil && wants.Address == "" && v.klb.Status.PublicIP == nil && !at.Withheld {
+// choose says which floating IP should be at a place.
+func (v *visit) choose(ctx context.Context, at *balancer.Place) (err error) {
+	wants := v.klb.Spec.PublicIP
+	if wants == nil || v.leaves() {
+		return nil
+	}
+	if wants.Address == "" && v.klb.Status.PublicIP == nil && !at.Withheld {
 		if err := v.quotas.take(addressQuota(v.klb), 1, v.Now(), v.Now()); err != nil { // the request takes the turn
 			return fmt.Errorf("cannot create a floating IP: %w", err)
 		}
 	}
-	at.Held = v.klb.Spec.PublicIP != nil && v.klb.Spec.PublicIP.Address != "" && v.memories.hasAdopted(v.klb, v.klb.Spec.PublicIP.Address)
-	if at.Before, err = v.before(ctx); err != nil {
-		return err
+	if wants.Address != "" {
+		at.Held = v.memories.hasAdopted(v.klb, wants.Address)
+		at.Before, err = v.before(ctx, wants.Address)
 	}
-	return v.place(ctx, at)
+	return err
 }
 
 // before returns the KuryrLoadBalancer, as namespace/name, that has precedence for the floating
 // IP address that this one asks for; empty if none has.
-func (v *visit) before(ctx context.Context) (string, error) {
-	if v.klb.Spec.PublicIP == nil || v.klb.Spec.PublicIP.Address == "" {
-		return "", nil
-	}
+func (v *visit) before(ctx context.Context, address string) (string, error) {
 	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return "", err
 	}
 	first := balancer.Before(v.klb, slices.Collect(maps.Values(all)), func(o *v1.KuryrLoadBalancer) bool {
-		return v.memories.hasAdopted(o, v.klb.Spec.PublicIP.Address)
+		return v.memories.hasAdopted(o, address)
 	})
 	if first == nil {
 		return "", nil
@@ -132,8 +132,12 @@ func (v *visit) mayHaveAddress() bool {
 	return v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || !v.memory.noAddress
 }
 
-// place carries out plans for the floating IP until no step is left.
+// place carries out plans for the floating IP until no step is left. It lists no floating IPs while
+// their quota is used up.
 func (v *visit) place(ctx context.Context, at balancer.Place) error {
+	if err := v.choose(ctx, &at); err != nil {
+		return err
+	}
 	v.memory.noAddress, v.memory.placed = false, false
 	all, err := v.usable(ctx)
 	if errors.Is(err, sdn.ErrNoService) {

@@ -4,13 +4,10 @@
 package balancers
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -170,73 +167,4 @@ func (b *memories) forget(req ctrl.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, req)
-}
-
-// features returns what the provider of a KuryrLoadBalancer can do. trees are its load balancers in
-// the cloud.
-func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
-	provider := balancer.Provider(klb, trees, balancer.Named(klb))
-	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
-		provider = klb.Status.LoadBalancers[0].Provider
-	}
-	f, err := r.Cloud.LoadBalancers.Features(ctx, provider)
-	if err != nil {
-		return f, fmt.Errorf("cannot read what provider %q supports: %w", provider, err)
-	}
-	return f, nil
-}
-
-// blank reports whether the status of a KuryrLoadBalancer has never been written.
-func blank(klb *v1.KuryrLoadBalancer) bool {
-	s := &klb.Status
-	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
-}
-
-func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
-	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
-}
-
-// learned reports whether Kuryr's knowledge of the provider has changed since it last found the
-// load balancers as wanted. A difference is not drift then. A process that has just started
-// compares with the status.
-func (v *visit) learned() bool {
-	if v.memory.features != nil {
-		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.Features)
-	}
-	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
-	return v.round.Asked && said != nil && !slices.Equal(v.klb.Status.Unsupported, balancer.Unsupported(v.round.Problems))
-}
-
-// checked reports drift: the load balancers differ although the KuryrLoadBalancer has not
-// changed. The status says so before the first step against it. It returns false if a difference
-// would be no drift.
-func (v *visit) checked(ctx context.Context, plan *balancer.Actions) (bool, error) {
-	if !v.memory.checkRequested {
-		return false, nil
-	}
-	v.memory.checkRequested = false
-	ready := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionReady)
-	if ready == nil || ready.ObservedGeneration != v.klb.Generation || ready.Reason != v1.ReasonReady || v.learned() {
-		return false, nil
-	}
-	var drift []string
-	for _, s := range slices.Concat(plan.Steps, plan.Last) {
-		if !v.memory.attempts.HasFailed(s) { // else it was reported
-			drift = append(drift, s.String())
-		}
-	}
-	for i := range plan.Remedies {
-		if r := &plan.Remedies[i]; !r.Replaces { // it is not carried out at once
-			drift = append(drift, r.String())
-		}
-	}
-	for i := range v.round.Trees { // by somebody else, as Kuryr found nothing to do before
-		if lb := &v.round.Trees[i]; lb.Provisioning == sdn.ProvisioningDeleting && slices.Contains(balancer.Named(v.klb), lb.ID) {
-			drift = append(drift, "create load balancer "+lb.Name+", once the deletion of "+lb.ID+" is complete")
-		}
-	}
-	if len(drift) == 0 {
-		return true, nil
-	}
-	return true, v.tellDrift(ctx, drift)
 }

@@ -309,7 +309,7 @@ func (v *visit) noteKept(ctx context.Context, kept bool) error {
 func (v *visit) guardRanges(ctx context.Context, open bool) error {
 	unsure, group := v.round.Features.Unsure, &v.round.Group
 	v.noteOpen(open || v.round.ensured.wide)
-	v.round.notYetClosed = unsure || open || v.round.ensured.wide
+	v.round.notYetClosed = v.round.notYetClosed || unsure || open || v.round.ensured.wide
 	v.round.Address.Withheld = v.round.Address.Withheld || v.overdue()
 	v.round.Problems = append(v.round.Problems, group.Problems...)
 	v.roundWithin(group.Soon)

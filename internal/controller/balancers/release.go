@@ -82,22 +82,34 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 	return again == 0 && err == nil, err
 }
 
+// remains returns the load balancers that exist: those with the object's mark, and those that the status
+// names and no list shows, as another user of the cloud has removed their tags.
+func (v *visit) remains(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+	named := balancer.Named(v.klb)
+	owned, err := v.owned(ctx)
+	if errors.Is(err, sdn.ErrNoService) && len(named) == 0 {
+		return nil, nil // a cloud without load balancers has none of this object
+	}
+	if err != nil {
+		return nil, err
+	}
+	trees, _, err := v.read(ctx, slices.DeleteFunc(named, func(id string) bool {
+		return slices.ContainsFunc(owned, func(s sdn.LoadBalancerSummary) bool { return s.ID == id })
+	}))
+	for _, lb := range trees {
+		if lb.Provisioning != sdn.ProvisioningDeleted {
+			owned = append(owned, sdn.LoadBalancerSummary{ID: lb.ID, VIPPortID: lb.VIPPortID})
+		}
+	}
+	return owned, err
+}
+
 // remove requests the deletion of everything. v.round.Waiting.ID or v.round.again is set if
 // something still exists.
 func (v *visit) remove(ctx context.Context) error {
-	owned, err := v.owned(ctx)
-	if errors.Is(err, sdn.ErrNoService) && len(balancer.Named(v.klb)) == 0 {
-		owned, err = nil, nil // a cloud without load balancers has none of this object
-	}
+	owned, err := v.remains(ctx)
 	if err != nil {
 		return err
-	}
-	trees, err := v.unlisted(ctx, owned)
-	if err != nil {
-		return err
-	}
-	for i := range trees {
-		owned = append(owned, sdn.LoadBalancerSummary{ID: trees[i].ID, VIPPortID: trees[i].VIPPortID})
 	}
 	if err := v.withdraw(ctx, owned); err != nil {
 		return err
@@ -142,16 +154,6 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 		}
 	}
 	return nil
-}
-
-// unlisted returns the load balancers that the status names and no list shows: another user of
-// the cloud has removed their tags.
-func (v *visit) unlisted(ctx context.Context, listed []sdn.LoadBalancerSummary) ([]sdn.LoadBalancer, error) {
-	ids := slices.DeleteFunc(balancer.Named(v.klb), func(id string) bool {
-		return slices.ContainsFunc(listed, func(s sdn.LoadBalancerSummary) bool { return s.ID == id })
-	})
-	trees, _, err := v.read(ctx, ids)
-	return slices.DeleteFunc(trees, func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted }), err
 }
 
 // deleted logs the first request to delete a load balancer. The load balancer still exists

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -196,4 +197,49 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 		v.set(s, balancer.Condition{Type: v1.ConditionInSync, Reason: v1.ReasonDrift, Text: note})
 		v.set(s, balancer.Progress(v.klb, v.result()))
 	})
+}
+
+// learned reports whether Kuryr's knowledge of the provider has changed since it last found the
+// load balancers as wanted. A difference is not drift then. A process that has just started
+// compares with the status.
+func (v *visit) learned() bool {
+	if v.memory.features != nil {
+		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.Features)
+	}
+	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
+	return v.round.Asked && said != nil && !slices.Equal(v.klb.Status.Unsupported, balancer.Unsupported(v.round.Problems))
+}
+
+// checked reports drift: the load balancers differ although the KuryrLoadBalancer has not
+// changed. The status says so before the first step against it. It returns false if a difference
+// would be no drift.
+func (v *visit) checked(ctx context.Context, plan *balancer.Actions) (bool, error) {
+	if !v.memory.checkRequested {
+		return false, nil
+	}
+	v.memory.checkRequested = false
+	ready := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionReady)
+	if ready == nil || ready.ObservedGeneration != v.klb.Generation || ready.Reason != v1.ReasonReady || v.learned() {
+		return false, nil
+	}
+	var drift []string
+	for _, s := range slices.Concat(plan.Steps, plan.Last) {
+		if !v.memory.attempts.HasFailed(s) { // else it was reported
+			drift = append(drift, s.String())
+		}
+	}
+	for i := range plan.Remedies {
+		if r := &plan.Remedies[i]; !r.Replaces { // it is not carried out at once
+			drift = append(drift, r.String())
+		}
+	}
+	for i := range v.round.Trees { // by somebody else, as Kuryr found nothing to do before
+		if lb := &v.round.Trees[i]; lb.Provisioning == sdn.ProvisioningDeleting && slices.Contains(balancer.Named(v.klb), lb.ID) {
+			drift = append(drift, "create load balancer "+lb.Name+", once the deletion of "+lb.ID+" is complete")
+		}
+	}
+	if len(drift) == 0 {
+		return true, nil
+	}
+	return true, v.tellDrift(ctx, drift)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,114 +17,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// look returns the load balancers that the cloud has for a KuryrLoadBalancer. It returns what
-// was read last, if nothing has been requested since. Else it reads those that the status
-// names. It lists all with the object's mark if the status may not name all.
-func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
-	if v.memory.seen && !v.memory.statusIncomplete {
-		return v.memory.trees, nil
-	}
-	if v.memory.nothingCreated {
-		v.memory.seen = true
-		return nil, nil
-	}
-	ids := balancer.Named(v.klb)
-	all := v.memory.statusIncomplete || !balancer.NamesAll(v.klb)
-	for {
-		if all {
-			var err error
-			var owned []sdn.LoadBalancerSummary
-			if owned, err = v.owned(ctx); err != nil {
-				return nil, err
-			}
-			for _, s := range owned { // a load balancer without its tags is not listed
-				if !slices.Contains(ids, s.ID) {
-					ids = append(ids, s.ID)
-				}
-			}
-		}
-		trees, missing, err := v.read(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		if missing && !all { // another one may have taken its place
-			all = true
-			continue
-		}
-		v.memory.trees, v.memory.seen, v.memory.statusIncomplete = trees, true, false
-		maps.DeleteFunc(v.memory.created, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
-		return trees, nil
-	}
-}
-
-// owned returns all load balancers with the mark of an object.
-func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	listed, err := v.lists.get(ctx, "", func(ctx context.Context, _ string) ([]sdn.LoadBalancerSummary, error) {
-		return v.Cloud.LoadBalancers.ListLoadBalancers(ctx)
-	})
-	if err := v.lacking(err); err != nil {
-		return nil, fmt.Errorf("listing load balancers: %w", err)
-	}
-	var owned []sdn.LoadBalancerSummary
-	for _, s := range listed {
-		if s.Owner == ownerOf(v.klb) && s.Provisioning != sdn.ProvisioningDeleted {
-			owned = append(owned, s)
-		}
-	}
-	return owned, nil
-}
-
-// lacking returns what the error of a list says about the projects of the object: that of the spec,
-// and those of its load balancers.
-func (v *visit) lacking(err error) error {
-	if failed := sdn.ErrorIn(v.klb.Spec.ProjectID, err); failed != nil {
-		return failed
-	}
-	for _, lb := range v.klb.Status.LoadBalancers {
-		if failed := sdn.ErrorIn(lb.ProjectID, err); failed != nil {
-			return failed
-		}
-	}
-	return nil
-}
-
-// read returns the load balancers with these IDs that exist. A load balancer with the mark of
-// another object is not returned, even if the status names it.
-func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
-	for _, id := range ids {
-		tree, err := v.Cloud.LoadBalancers.LoadBalancer(ctx, id)
-		if errors.Is(err, sdn.ErrNotFound) && v.notShownYet(id) {
-			return nil, false, &sdn.PendingError{What: "load balancer " + id + ", which Octavia has made and does not show yet", Retry: v.Backoff.Min}
-		}
-		v.memory.created[id] = time.Time{} // it was read, whatever an old status says
-		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(v.klb) {
-			missing = true
-			continue
-		}
-		if err != nil {
-			return nil, false, fmt.Errorf("reading load balancer %s: %w", id, err)
-		}
-		trees = append(trees, tree)
-	}
-	return trees, missing, nil
-}
-
-// shownWithin is how long a new load balancer may be missing in Octavia's answers. They may come from
-// a replica of its database, which is seconds behind.
-const shownWithin = 30 * time.Second
-
-// notShownYet reports whether a load balancer that is not found was created moments ago, and was not
-// seen since. Of an earlier process, the age of the object says it.
-func (v *visit) notShownYet(id string) bool {
-	since, created := v.memory.created[id]
-	if !created && !v.memory.leaving {
-		since, created = v.klb.CreationTimestamp.Time, slices.ContainsFunc(v.klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-			return lb.ID == id && lb.ProvisioningStatus == string(sdn.ProvisioningCreating)
-		})
-	}
-	return created && v.Now().Sub(since) < shownWithin
-}
 
 // await has the object wait for a load balancer that is busy from now on. If the object waits for it
 // already, it is busy since then.
@@ -358,6 +249,71 @@ var errTaken = errors.New("another user of the cloud has this address")
 func taken(err error) error {
 	if errors.Is(err, sdn.ErrConflict) {
 		return fmt.Errorf("%w: %w", errTaken, err)
+	}
+	return err
+}
+
+// changeMembers changes the members of a pool. The cloud does all of a request or nothing. The
+// removals are done in any case. Of the additions, as many are done as the quota has room for
+// and the cloud does not refuse.
+func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) error {
+	err := v.send(ctx, s)
+	switch {
+	case err == nil:
+		v.memory.attempts.Accepted(s.Add)
+	case errors.Is(err, sdn.ErrQuota):
+		return errors.Join(err, v.changeSome(ctx, s))
+	case errors.Is(err, sdn.ErrInvalid) && len(s.Add) > 0:
+		v.memory.attempts.RefusedMembers(s.Add, sdn.RefusedMembers(err), v.Now(), v.Backoff.Min, v.Backoff.Rejected, err.Error())
+		v.again(v.Backoff.Min)
+		if len(s.Remove) == 0 {
+			return nil // the next plan leaves the refused members out
+		}
+		s.Add = nil
+		return v.send(ctx, s)
+	case isRefusal(err) && len(s.Add) > 0 && len(s.Remove) > 0:
+		return errors.Join(err, v.removeAlone(ctx, s))
+	}
+	return err
+}
+
+// removeAlone removes the members that go without adding those that come, as the cloud
+// refuses both together. That it refuses this, too, is noted.
+func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error {
+	s.Add = nil
+	err := v.send(ctx, s)
+	if err == nil {
+		v.round.did = append(v.round.did, s.String())
+		v.await(s.LoadBalancerID)
+	} else if isRefusal(err) {
+		v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, err.Error())
+		return nil // that is said already
+	}
+	return err
+}
+
+// changeSome changes as many members as the quota has room for. Removed members make room for
+// as many new ones. Without removals it tries half of the additions, then half of that.
+func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers) error {
+	less, err := s, error(nil)
+	less.Add = nil // of a single member nothing less can be sent
+	for n := max(len(s.Remove), len(s.Add)/2); n > 0; n /= 2 {
+		less.Add = s.Add[:min(n, len(s.Add))]
+		if err = v.send(ctx, less); !errors.Is(err, sdn.ErrQuota) {
+			break
+		}
+		if len(s.Remove) >= n && len(s.Remove) > 0 {
+			less.Add = nil
+			err = v.send(ctx, less)
+			break
+		}
+	}
+	if err == nil && len(less.Add)+len(less.Remove) > 0 {
+		v.round.did = append(v.round.did, less.String())
+		v.await(s.LoadBalancerID)
+	}
+	if errors.Is(err, sdn.ErrQuota) {
+		err = nil // the caller reports it already
 	}
 	return err
 }
