@@ -135,7 +135,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	busy := kube.Every("loadbalancers", func() time.Duration { return r.wait.pause }, r.listBusy, r.wait.added)
-	for _, run := range []kube.Leading{busy, r.Settings.Follow(r.followInterval), r.retryUnready} {
+	for _, run := range []kube.Leading{busy, r.Settings.Follow(r.followInterval), r.retry()} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -164,25 +164,24 @@ func beyondWords(e event.UpdateEvent) bool {
 // otherwise make all repairs begin anew with each of its slow answers.
 const retryGap = time.Minute
 
+// retry runs retryUnready each time that the cloud is back.
+func (r *Reconciler) retry() kube.Leading {
+	return kube.Every("retry", func() time.Duration { return kube.Never }, r.retryUnready, r.back)
+}
+
 // retryUnready forgets the attempts to get load balancers out of ERROR, and applies the
 // KuryrLoadBalancers that are not ready, after each time that the cloud is back. Attempts while a part
 // of the cloud was away prove nothing, and their pauses would be long. The reason of the condition does
 // not matter: a load balancer in ERROR that was read meanwhile reports Unavailable.
 func (r *Reconciler) retryUnready(ctx context.Context) error {
-	for ok := true; ok; ok = kube.Pause(ctx, retryGap) {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.back:
+	r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
+		if balancer.IsReady(klb) {
+			return false
 		}
-		r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
-			if balancer.IsReady(klb) {
-				return false
-			}
-			r.memories.ask(kube.RequestOf(klb), checkRequest{retry: true})
-			return true
-		})
-	}
+		r.memories.ask(kube.RequestOf(klb), checkRequest{retry: true})
+		return true
+	})
+	kube.Pause(ctx, retryGap)
 	return nil
 }
 

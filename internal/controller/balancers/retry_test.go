@@ -39,7 +39,7 @@ func TestRetryUnready(t *testing.T) {
 		defer stop()
 		r.back = kube.NewSignal() // of this bubble
 		ended := make(chan error)
-		go func() { ended <- r.retryUnready(ctx) }()
+		go func() { ended <- r.retry()(ctx) }()
 		if retried() {
 			t.Error("retried before any outage")
 		}

@@ -261,59 +261,48 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 	switch {
 	case err == nil:
 		v.memory.attempts.Accepted(s.Add)
+		return nil
 	case errors.Is(err, sdn.ErrQuota):
-		return errors.Join(err, v.changeSome(ctx, s))
-	case errors.Is(err, sdn.ErrInvalid) && len(s.Add) > 0:
+	case len(s.Add) == 0 || !isRefusal(err):
+		return err
+	case errors.Is(err, sdn.ErrInvalid):
 		v.memory.attempts.RefusedMembers(s.Add, sdn.RefusedMembers(err), v.Now(), v.Backoff.Min, v.Backoff.Rejected, err.Error())
 		v.again(v.Backoff.Min)
-		if len(s.Remove) == 0 {
-			return nil // the next plan leaves the refused members out
-		}
-		s.Add = nil
-		return v.send(ctx, s)
-	case isRefusal(err) && len(s.Add) > 0 && len(s.Remove) > 0:
-		return errors.Join(err, v.removeAlone(ctx, s))
+		err = nil // the next plan leaves the refused members out
 	}
-	return err
+	return errors.Join(err, v.changeSome(ctx, s, err))
 }
 
-// removeAlone removes the members that go without adding those that come, as the cloud
-// refuses both together. That it refuses this, too, is noted.
-func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error {
-	s.Add = nil
-	err := v.send(ctx, s)
-	if err == nil {
-		v.round.did = append(v.round.did, s.String())
-		v.await(s.LoadBalancerID)
-	} else if isRefusal(err) {
-		v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, err.Error())
-		return nil // that is said already
+// changeSome changes as many members as the cloud accepts, which has refused to change all of them. It
+// removes those that are to go. If the quota is the reason, it adds as many as there is room for:
+// removed members make room for as many new ones. Without removals it tries half of the additions,
+// then half of that. why is reported by the caller.
+func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers, why error) error {
+	var err error
+	less, n := s, 0
+	if errors.Is(why, sdn.ErrQuota) {
+		n = max(len(s.Remove), len(s.Add)/2)
 	}
-	return err
-}
-
-// changeSome changes as many members as the quota has room for. Removed members make room for
-// as many new ones. Without removals it tries half of the additions, then half of that.
-func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers) error {
-	less, err := s, error(nil)
-	less.Add = nil // of a single member nothing less can be sent
-	for n := max(len(s.Remove), len(s.Add)/2); n > 0; n /= 2 {
-		less.Add = s.Add[:min(n, len(s.Add))]
-		if err = v.send(ctx, less); !errors.Is(err, sdn.ErrQuota) {
+	for {
+		if less.Add = s.Add[:min(n, len(s.Add))]; len(less.Add)+len(less.Remove) == 0 {
+			return nil
+		}
+		if err = v.send(ctx, less); n == 0 || !errors.Is(err, sdn.ErrQuota) {
 			break
 		}
-		if len(s.Remove) >= n && len(s.Remove) > 0 {
-			less.Add = nil
-			err = v.send(ctx, less)
-			break
+		if n /= 2; len(s.Remove) > n {
+			n = 0
 		}
 	}
-	if err == nil && len(less.Add)+len(less.Remove) > 0 {
+	switch {
+	case err == nil:
 		v.round.did = append(v.round.did, less.String())
 		v.await(s.LoadBalancerID)
-	}
-	if errors.Is(err, sdn.ErrQuota) {
-		err = nil // the caller reports it already
+	case errors.Is(why, sdn.ErrQuota) && errors.Is(err, sdn.ErrQuota):
+		return nil
+	case why != nil && !errors.Is(why, sdn.ErrQuota) && isRefusal(err): // the removals are refused by themselves, too
+		v.memory.attempts.Removed(less, v.Now(), v.Backoff.Min, err.Error())
+		return nil
 	}
 	return err
 }
