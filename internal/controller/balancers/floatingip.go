@@ -58,10 +58,10 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 }
 
 // comesOrGoes reports whether the load balancer of a VIP's port is PENDING_CREATE or PENDING_DELETE, or
-// the provider is still at work below it. While it is deleted its port may be gone already; the next load balancer gets the floating IP. A
-// floating IP that Neutron associates during the creation may never work: OVN's provider learns of it by
-// one event, whose handler gives up if OVN has no such load balancer after ten seconds
-// (ovn-octavia-provider 3.0.0, vip_port_update_handler).
+// the provider is still at work below it. While it is deleted its port may be gone already; the next
+// load balancer gets the floating IP. A floating IP that Neutron associates during the creation may
+// never work: OVN's provider learns of it by one event, whose handler gives up if OVN has no such load
+// balancer after ten seconds (ovn-octavia-provider 3.0.0, vip_port_update_handler).
 func (v *visit) comesOrGoes(port string) bool {
 	return slices.ContainsFunc(v.round.Trees, func(lb sdn.LoadBalancer) bool {
 		return lb.VIPPortID == port && (lb.Provisioning == sdn.ProvisioningCreating || lb.Provisioning == sdn.ProvisioningDeleting ||

@@ -63,9 +63,10 @@ type addressKnown struct {
 	withheld bool
 }
 
+// forgetCloud has all be read that the cloud has for the object, whatever the status names.
 func (m *memory) forgetCloud() {
 	m.forgetTrees()
-	m.placed, m.noAddress = false, false
+	m.statusIncomplete, m.placed, m.noAddress = true, false, false
 }
 
 func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }
@@ -128,7 +129,7 @@ func (b *memories) of(klb *v1.KuryrLoadBalancer) *memory {
 	if asked == (checkRequest{}) {
 		return m
 	}
-	m.checkRequested, m.statusIncomplete = m.checkRequested || asked.check, m.statusIncomplete || asked.statusIncomplete
+	m.checkRequested = m.checkRequested || asked.check
 	m.forgetTrees()
 	if asked.retry {
 		m.attempts.Forgive()

@@ -172,7 +172,7 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 			"Delete it there if it belonged to this Service", id, err))
 		return nil
 	}
-	if v.Now().Sub(v.klb.DeletionTimestamp.Time) >= v.patience() {
+	if v.Now().Sub(v.klb.DeletionTimestamp.Time) >= v.patience()+time.Second { // the API server cuts it to seconds
 		v.event(v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. Kuryr deletes the Service nevertheless. It "+
 			"deletes it once that is possible. Remove it from ports that are not Kuryr's", id, err))
 		return nil

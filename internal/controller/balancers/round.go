@@ -64,7 +64,6 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
 	if ready == nil && v.memory.seen { // a person has emptied the status
 		v.memory.forgetCloud()
-		v.memory.statusIncomplete = true
 	}
 	if v.memory.checkRequested || v.memory.statusIncomplete || ready == nil || ready.Status != "True" || ready.ObservedGeneration != v.klb.Generation ||
 		!meta.IsStatusConditionFalse(s.Conditions, v1.ConditionProgressing) {
@@ -94,7 +93,6 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 	}
 	// A person has removed something from the status: read what the cloud has.
 	v.memory.forgetCloud()
-	v.memory.statusIncomplete = true
 	return false, 0, nil
 }
 
