@@ -12,7 +12,7 @@ import (
 )
 
 // TestContractSim runs the contract against the simulator, which is as true as
-// the recordings in sim/simtest keep it. All is made and looked at as on a real
+// the exchanges in openstacksim/internal/recorded keep it. All is made and looked at as on a real
 // cloud, by TestContractReal's means.
 func TestContractSim(t *testing.T) {
 	unplugged, err := dial.Parse([]byte("{ports: [{active: never}]}")) // no node plugs them

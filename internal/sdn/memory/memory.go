@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package memory is the seam's reference backend: a cloud in a map, for tests of the code above
-// the seam. It is deterministic: identifiers count up, and the lowest free address is taken. It
-// is small enough to be obviously right. The contract in sdntest keeps it like the real backend.
+// the seam. It is deterministic: identifiers count up, and the lowest free address is taken. The
+// contract in sdntest keeps it like the real backend.
 package memory
 
 import (
