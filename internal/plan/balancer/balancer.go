@@ -85,9 +85,8 @@ func Provider(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string)
 // and the result shares nothing with it that is changed later.
 func Want(klb *v1.KuryrLoadBalancer, f sdn.Features) ([]sdn.LoadBalancer, []Problem) {
 	w := wanter{klb: klb, spec: &klb.Spec, f: f}
-	if klb.Spec.KeepClientAddress && !f.KeepsClientAddress {
-		w.cannot("spec.externalTrafficPolicy", ReasonHidesClients, "hides clients' addresses: endpoints see the load balancer's address instead. Choose another provider, or set the policy to Cluster")
-	}
+	w.can(!klb.Spec.KeepClientAddress || f.KeepsClientAddress, "spec.externalTrafficPolicy", ReasonHidesClients,
+		"hides clients' addresses: endpoints see the load balancer's address instead. Choose another provider, or set the policy to Cluster")
 	provider := klb.Spec.Provider
 	if provider == "" && klb.Spec.FlavorID == "" && !f.Unsure { // a flavor implies its provider
 		provider = f.Provider
@@ -122,29 +121,30 @@ type wanter struct {
 	problems []Problem
 }
 
-func (w *wanter) cannot(field, reason, format string, args ...any) {
+// can returns whether the provider does something. If it does not, that is a problem.
+func (w *wanter) can(does bool, field, reason, format string, args ...any) bool {
+	if does {
+		return true
+	}
 	p := Problem{field, reason, fmt.Sprintf("provider %s ", cmp.Or(w.f.Provider, w.spec.Provider)) + fmt.Sprintf(format, args...)}
 	if !slices.Contains(w.problems, p) {
 		w.problems = append(w.problems, p)
 	}
+	return false
 }
 
-func (w *wanter) listeners(vip v1.VIPAddress) []sdn.Listener {
+func (w *wanter) listeners(vip v1.VIPAddress) (all []sdn.Listener) {
 	ranges := w.sourceRanges(vip)
-	var all []sdn.Listener
 	ports := map[int32]bool{}
 	for i := range w.spec.Listeners {
 		s := &w.spec.Listeners[i]
-		switch {
-		case !slices.Contains(w.f.Protocols, s.Protocol):
-			w.cannot(field(s, "protocol"), ReasonNoProtocol, "does not support %s: the port gets no listener. Choose another provider", s.Protocol)
-			continue
-		case ports[s.Port] && !w.f.ManyProtocols:
-			w.cannot(field(s, "port"), ReasonPortTaken, "supports one protocol for each port number: %s gets no listener. Choose another port number or another provider", s.Protocol)
-			continue
+		if w.can(slices.Contains(w.f.Protocols, s.Protocol), field(s, "protocol"), ReasonNoProtocol,
+			"does not support %s: the port gets no listener. Choose another provider", s.Protocol) &&
+			w.can(!ports[s.Port] || w.f.ManyProtocols, field(s, "port"), ReasonPortTaken,
+				"supports one protocol for each port number: %s gets no listener. Choose another port number or another provider", s.Protocol) {
+			ports[s.Port] = true
+			all = append(all, w.listener(s, vip, ranges))
 		}
-		ports[s.Port] = true
-		all = append(all, w.listener(s, vip, ranges))
 	}
 	return all
 }
@@ -154,23 +154,30 @@ func field(s *v1.ListenerSpec, what string) string {
 }
 
 func (w *wanter) listener(s *v1.ListenerSpec, vip v1.VIPAddress, ranges []string) sdn.Listener {
-	if s.ConnectionLimit != nil && !w.f.ConnectionLimit {
-		w.cannot("connection limit", ReasonNoConnectionLimit, "does not limit connections: the limit is stored and has no effect. Remove the annotation, or choose another provider")
-	}
-	if (s.TimeoutClientData != nil || s.TimeoutMemberData != nil || s.TimeoutMemberConnect != nil || s.TimeoutTCPInspect != nil) && !w.f.Timeouts {
-		w.cannot("timeouts", ReasonNoTimeouts, "does not support timeouts: they are stored and have no effect. Choose another provider if you need them")
-	}
+	timed := s.TimeoutClientData != nil || s.TimeoutMemberData != nil || s.TimeoutMemberConnect != nil || s.TimeoutTCPInspect != nil
+	w.can(s.ConnectionLimit == nil || w.f.ConnectionLimit, "connection limit", ReasonNoConnectionLimit,
+		"does not limit connections: the limit is stored and has no effect. Remove the annotation, or choose another provider")
+	w.can(!timed || w.f.Timeouts, "timeouts", ReasonNoTimeouts,
+		"does not support timeouts: they are stored and have no effect. Choose another provider if you need them")
 	name := fmt.Sprintf("%s/%s:%s:%d", w.klb.Namespace, w.klb.Name, s.Protocol, s.Port)
-	l := sdn.Listener{
+	pool := &sdn.Pool{Name: name, Protocol: s.Protocol, Algorithm: w.f.Algorithm, AffinitySeconds: w.affinity(s), Members: w.members(s, vip)}
+	if s.ProxyProtocol != "" && w.can(w.f.ProxyProtocol && s.Protocol == "TCP", "PROXY protocol", ReasonNoProxyProtocol,
+		"does not support it on port %d of %s: endpoints do not learn the client's address. Remove the annotation, or choose another provider", s.Port, s.Protocol) {
+		pool.Protocol = s.ProxyProtocol
+	}
+	if s.Algorithm != "" && w.can(w.f.Balances(s.Algorithm), "algorithm", ReasonNoAlgorithm,
+		"supports the algorithms %s, but not %s. Remove the annotation, or choose another provider", strings.Join(w.f.Algorithms, ", "), s.Algorithm) {
+		pool.Algorithm = s.Algorithm
+	}
+	if s.Monitor != nil && w.can(slices.Contains(w.f.Monitors, s.Monitor.Type), "health monitor", ReasonNoMonitor,
+		"has no health monitor of type %s: Octavia does not check the endpoints, only Kubernetes does. Remove the annotation, or choose another provider", s.Monitor.Type) {
+		pool.Monitor = s.Monitor
+	}
+	return sdn.Listener{
 		Name: name, Protocol: s.Protocol, Port: s.Port, SourceRanges: ranges, ConnectionLimit: s.ConnectionLimit,
 		TimeoutClientData: s.TimeoutClientData, TimeoutMemberData: s.TimeoutMemberData,
-		TimeoutMemberConnect: s.TimeoutMemberConnect, TimeoutTCPInspect: s.TimeoutTCPInspect,
+		TimeoutMemberConnect: s.TimeoutMemberConnect, TimeoutTCPInspect: s.TimeoutTCPInspect, Pool: pool,
 	}
-	l.Pool = &sdn.Pool{
-		Name: name, Protocol: w.poolProtocol(s), Algorithm: w.algorithm(s),
-		AffinitySeconds: w.affinity(s), Monitor: w.monitor(s), Members: w.members(s, vip),
-	}
-	return l
 }
 
 // sourceRanges returns the source ranges of the VIP's family. If all ranges are of the other
@@ -235,63 +242,25 @@ func (w *wanter) cannotKeepRanges() {
 	if w.f.KeepsClientAddress && !w.spec.SourceRangesAtMembers {
 		groups = ", let security groups enforce them (services.sourceRangesBySecurityGroups in Kuryr's configuration)"
 	}
-	w.cannot("spec.loadBalancerSourceRanges", ReasonNoSourceRanges, "does not filter clients by address. %s. Choose another provider "+
+	w.can(false, ranges, ReasonNoSourceRanges, "does not filter clients by address. %s. Choose another provider "+
 		"(annotation openstack.org/kuryr-provider)%s, or remove the ranges", follows, groups)
 }
 
-func (w *wanter) poolProtocol(s *v1.ListenerSpec) string {
-	if s.ProxyProtocol == "" {
-		return s.Protocol
-	}
-	if !w.f.ProxyProtocol || s.Protocol != "TCP" {
-		w.cannot("PROXY protocol", ReasonNoProxyProtocol, "does not support it on port %d of %s: endpoints do not learn the client's address. Remove the annotation, or choose another provider", s.Port, s.Protocol)
-		return s.Protocol
-	}
-	return s.ProxyProtocol
-}
-
-func (w *wanter) algorithm(s *v1.ListenerSpec) string {
-	switch {
-	case s.Algorithm == "":
-	case w.f.Balances(s.Algorithm):
-		return s.Algorithm
-	default:
-		w.cannot("algorithm", ReasonNoAlgorithm, "supports the algorithms %s, but not %s. Remove the annotation, or choose another provider",
-			strings.Join(w.f.Algorithms, ", "), s.Algorithm)
-	}
-	return w.f.Algorithm
-}
-
+// affinity returns for how many seconds a client stays with its endpoint; nil: each connection is
+// balanced independently. 0 is for as long as the provider chooses.
 func (w *wanter) affinity(s *v1.ListenerSpec) *int32 {
-	if s.AffinitySeconds == nil {
+	switch {
+	case s.AffinitySeconds == nil || !w.can(w.f.Affinity, "spec.sessionAffinity", ReasonNoAffinity,
+		"does not support session affinity: it balances each connection independently. Choose another provider"):
 		return nil
-	}
-	if !w.f.Affinity {
-		w.cannot("spec.sessionAffinity", ReasonNoAffinity, "does not support session affinity: it balances each connection independently. Choose another provider")
-		return nil
-	}
-	if w.f.TimesAffinity(s.Protocol) {
+	case w.f.TimesAffinity(s.Protocol):
 		return s.AffinitySeconds
 	}
-	if w.f.AffinityUnsure {
-		w.cannot("spec.sessionAffinity", ReasonAffinityUnsure, "may not keep session affinity: that of OpenStack Zed accepts it without effect, that of 2025.1 for TCP. "+
-			"Each connection is balanced independently then. Choose another provider")
-	}
-	if *s.AffinitySeconds != corev1.DefaultClientIPServiceAffinitySeconds {
-		w.cannot("spec.sessionAffinityConfig", ReasonNoAffinityTimeout, "supports session affinity for %s, but not this timeout. Remove the field", s.Protocol)
-	}
+	w.can(!w.f.AffinityUnsure, "spec.sessionAffinity", ReasonAffinityUnsure, "may not keep session affinity: that of OpenStack Zed accepts it without effect, "+
+		"that of 2025.1 for TCP. Each connection is balanced independently then. Choose another provider")
+	w.can(*s.AffinitySeconds == corev1.DefaultClientIPServiceAffinitySeconds, "spec.sessionAffinityConfig", ReasonNoAffinityTimeout,
+		"supports session affinity for %s, but not this timeout. Remove the field", s.Protocol)
 	return new(int32)
-}
-
-func (w *wanter) monitor(s *v1.ListenerSpec) *v1.MonitorSpec {
-	if s.Monitor == nil {
-		return nil
-	}
-	if !slices.Contains(w.f.Monitors, s.Monitor.Type) {
-		w.cannot("health monitor", ReasonNoMonitor, "has no health monitor of type %s: Octavia does not check the endpoints, only Kubernetes does. Remove the annotation, or choose another provider", s.Monitor.Type)
-		return nil
-	}
-	return s.Monitor
 }
 
 // members returns the members of the VIP's family, each address and port once.
@@ -302,12 +271,11 @@ func (w *wanter) members(s *v1.ListenerSpec, vip v1.VIPAddress) []sdn.Member {
 		if family(m.IP) != family(vip.IP) || seen[memberKey{m.IP, m.Port}] {
 			continue
 		}
-		if m.SubnetID != "" && m.SubnetID != vip.SubnetID && !w.f.FarMembers {
-			w.cannot("endpoints", ReasonOutOfReach, "reaches no endpoint outside the subnet of the cluster IP: %s is not a member. Choose another provider", m.IP)
-			continue
+		if w.can(m.SubnetID == "" || m.SubnetID == vip.SubnetID || w.f.FarMembers, "endpoints", ReasonOutOfReach,
+			"reaches no endpoint outside the subnet of the cluster IP: %s is not a member. Choose another provider", m.IP) {
+			seen[memberKey{m.IP, m.Port}] = true
+			all = append(all, sdn.Member{Name: w.memberName(m), IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
 		}
-		seen[memberKey{m.IP, m.Port}] = true
-		all = append(all, sdn.Member{Name: w.memberName(m), IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
 	}
 	return all
 }
