@@ -13,24 +13,27 @@ import (
 // differ finds the differences below one load balancer.
 type differ struct {
 	place
-	in    Below
-	f     sdn.Features
-	steps []Step
+	planner *planner
+	in      Below
+	f       sdn.Features
+	off     bool // endpoints and ports stay as they are: a change would not end
+	steps   []Step
 }
 
 // differences returns the steps for what differs below the load balancer at an address. A listener that
 // is not wanted is deleted: no client may come in by it, and its replacement may need its quota.
-func differences(at place, f sdn.Features) []Step {
-	d := differ{place: at, in: Below{at.have.ID}, f: f}
+func (p *planner) differences(at place, off bool) []Step {
+	d := differ{place: at, planner: p, in: Below{at.have.ID}, f: p.in.Features, off: off}
 	wanted, ports := map[*sdn.Listener]bool{}, map[int32]bool{}
-	for _, s := range d.ports {
+	for i := range d.ports {
+		s := &d.ports[i]
 		ports[s.want.Port] = true
 		if s.have == nil {
 			d.add(CreateListener{d.in, *s.want})
 			continue
 		}
 		wanted[s.have] = true
-		d.listener(s.want, s.have)
+		d.listener(s)
 	}
 	for i := range d.have.Listeners {
 		l := &d.have.Listeners[i]
@@ -39,19 +42,38 @@ func differences(at place, f sdn.Features) []Step {
 			because = "the Service has another protocol on its port"
 		}
 		if !wanted[l] {
-			d.add(DeleteListener{d.in, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))})
+			d.remove(l, because)
 		}
 	}
 	d.keepAffinity()
 	return d.steps
 }
 
-func (d *differ) add(s Step) { d.steps = append(d.steps, s) }
+func (d *differ) add(s Step) {
+	switch s.(type) {
+	case ChangeMembers, CreateListener, CreatePool: // new listeners and pools have members, too
+		if d.off {
+			return
+		}
+	}
+	d.steps = append(d.steps, s)
+}
+
+// remove plans the deletion of a listener. That the cloud does not delete it is a fault.
+func (d *differ) remove(l *sdn.Listener, because string) {
+	step := DeleteListener{d.in, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))}
+	if !d.planner.resists(l.ID) {
+		d.add(step)
+		return
+	}
+	reached := slices.ContainsFunc(d.ports, func(s portState) bool { return s.reached })
+	d.planner.resisting(step, d.planner.fault(&d.place, l.ID, "", "listener "+l.ID, reached))
+}
 
 // listener plans the differences of one listener. A broken listener or pool is a fault, and is
 // not changed here.
-func (d *differ) listener(want, have *sdn.Listener) {
-	narrows := Wider(have.SourceRanges, want.SourceRanges)
+func (d *differ) listener(s *portState) {
+	want, have := s.want, s.have
 	switch {
 	case isBroken(have.Provisioning) || have.Pool != nil && isBroken(have.Pool.Provisioning):
 		return
@@ -59,14 +81,14 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		// A port has one listener of a protocol, and a listener has one pool, whose protocol is
 		// fixed. The protocol towards the endpoints has to change at once, and connections do
 		// not outlive that in any case.
-		d.add(DeleteListener{d.in, have.ID, "the protocol of its pool changes to " + want.Pool.Protocol, narrows})
+		d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol)
 		d.add(CreateListener{d.in, *want})
 		return
 	}
 	if !sameListener(want, have) {
 		d.add(UpdateListener{
 			Below: d.in, ID: have.ID, Listener: *want,
-			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: narrows,
+			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: Wider(have.SourceRanges, want.SourceRanges),
 		})
 	}
 	switch with := d.withAffinity(have); {
@@ -81,7 +103,7 @@ func (d *differ) listener(want, have *sdn.Listener) {
 	case !samePool(want.Pool, have.Pool, d.f):
 		d.add(UpdatePool{d.in, have.Pool.ID, *want.Pool, false})
 	}
-	d.members(want.Pool, have.Pool)
+	d.members(s)
 }
 
 // The provider removes shared affinity when it deletes a pool, for all pools of that protocol, and at
@@ -186,9 +208,19 @@ func plain(ip string) string {
 func sameAddress(a, b string) bool { return plain(a) == plain(b) }
 
 // members puts all differences of members into one request. A member whose subnet changes
-// is removed first, and the next plan adds it again. A broken member is a fault.
-func (d *differ) members(want, have *sdn.Pool) {
+// is removed first, and the next plan adds it again. A broken member is a fault, and so is one that the
+// cloud does not delete.
+func (d *differ) members(s *portState) {
+	want, have := s.want.Pool, s.have.Pool
 	c := ChangeMembers{Below: d.in, PoolID: have.ID, Pool: have.Name, has: len(have.Members)}
+	resisting := c
+	remove := func(m *sdn.Member) {
+		in := &c
+		if d.planner.resists(m.ID) {
+			in = &resisting
+		}
+		in.Remove = append(in.Remove, *m)
+	}
 	there, wanted := byKey(have.Members), byKey(want.Members)
 	for i := range want.Members {
 		w := &want.Members[i]
@@ -197,18 +229,21 @@ func (d *differ) members(want, have *sdn.Pool) {
 			c.Add = append(c.Add, *w)
 		case isBroken(h.Provisioning):
 		case !sdn.SameID(d.subnetOf(w), d.subnetOf(h)):
-			c.Remove = append(c.Remove, *h)
+			remove(h)
 		case h.Name != w.Name:
 			c.Add = append(c.Add, *w)
 		}
 	}
 	for i := range have.Members {
 		if m := &have.Members[i]; wanted[keyOfMember(m)] == nil && !isBroken(m.Provisioning) {
-			c.Remove = append(c.Remove, *m)
+			remove(m)
 		}
 	}
 	if len(c.Add)+len(c.Remove) > 0 {
 		d.add(c)
+	}
+	if len(resisting.Remove) > 0 && !d.off {
+		d.planner.resisting(resisting, d.planner.fault(&d.place, s.name(), s.have.ID, "member "+resisting.Remove[0].Name, s.reached))
 	}
 }
 

@@ -185,31 +185,35 @@ const resistsAfter = 3
 // Removed notes a removal that was carried out or refused. From these notes the next plan knows
 // what cannot be deleted.
 func (m *Attempts) Removed(s Step, now time.Time, least time.Duration, why string) {
-	if c, is := s.(ChangeMembers); is && len(c.Add) > 0 {
-		return // the additions may be why it is refused
+	var ids []string
+	switch s := s.(type) {
+	case DeleteListener:
+		ids = append(ids, s.ID)
+	case ChangeMembers:
+		for i := range s.Remove {
+			if len(s.Add) == 0 { // else the additions may be why it is refused
+				ids = append(ids, s.Remove[i].ID)
+			}
+		}
 	}
-	for _, id := range removals(s) {
+	for _, id := range ids {
 		m.Note(removing+id, now, Pauses{least, 1024 * least}, why)
 	}
 }
 
-// resisting takes the removals out of the plan that were tried again and again and are still needed: they
-// are faults. Members to add are added all the same. It forgets removals of what no longer exists.
-func (p *planner) resisting() {
-	var steps []Step
-	for _, s := range p.Steps {
-		if !p.resists(s) {
-			steps = append(steps, s)
-			continue
-		}
-		i := slices.IndexFunc(p.places, func(a place) bool { return a.have != nil && a.have.ID == Target(s) })
-		p.faults = append(p.faults, p.resistance(&p.places[i], s))
-		if c, changes := s.(ChangeMembers); changes && len(c.Add) > 0 {
-			c.Remove = nil
-			steps = append(steps, c)
-		}
-	}
-	p.Steps = steps
+// resists reports whether the removal of an object was tried often enough, and is still needed.
+func (p *planner) resists(id string) bool { return p.Attempts[removing+id].Times >= resistsAfter }
+
+// resisting notes a removal that does not work as a fault, which begins with that removal. Nothing else is
+// made anew for it where clients are served before the removal was repeated for a quarter of an hour.
+func (p *planner) resisting(removal Step, f Fault) {
+	f.What += ", which the cloud does not delete"
+	f.steps[LevelAgain] = removal
+	p.faults = append(p.faults, f)
+}
+
+// forgetRemovals forgets removals of what no longer exists.
+func (p *planner) forgetRemovals() {
 	exist := map[string]bool{}
 	for i := range p.in.Trees {
 		for _, part := range parts(&p.in.Trees[i]) {
@@ -217,40 +221,4 @@ func (p *planner) resisting() {
 		}
 	}
 	p.Attempts.keep(removing, exist)
-}
-
-// resists reports whether all that a step removes was tried often enough.
-func (p *planner) resists(s Step) bool {
-	ids := removals(s)
-	return len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return p.Attempts[removing+id].Times < resistsAfter })
-}
-
-// resistance returns the fault of a removal that does not work. Nothing else is made anew for it where
-// clients are served before the removal was repeated for a quarter of an hour.
-func (p *planner) resistance(at *place, s Step) (f Fault) {
-	switch s := s.(type) {
-	case DeleteListener:
-		reached := slices.ContainsFunc(at.ports, func(s portState) bool { return s.reached })
-		f = p.fault(at, s.ID, "", "listener "+s.ID+", which the cloud does not delete", reached)
-		f.steps[LevelAgain] = s
-	case ChangeMembers:
-		port := &at.ports[slices.IndexFunc(at.ports, func(port portState) bool { return port.isThere() && port.have.Pool.ID == s.PoolID })]
-		f = p.fault(at, port.name(), port.have.ID, "member "+s.Remove[0].Name+", which the cloud does not delete", port.reached)
-		s.Add = nil
-		f.steps[LevelAgain] = s
-	}
-	return f
-}
-
-// removals returns the IDs of what a step removes.
-func removals(s Step) (ids []string) {
-	switch s := s.(type) {
-	case DeleteListener:
-		ids = append(ids, s.ID)
-	case ChangeMembers:
-		for i := range s.Remove {
-			ids = append(ids, s.Remove[i].ID)
-		}
-	}
-	return ids
 }

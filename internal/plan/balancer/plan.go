@@ -218,15 +218,5 @@ func (p *planner) tree(at place) {
 	if have.Unmarked {
 		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
 	}
-	steps := differences(at, p.in.Features)
-	if off && p.in.Features.DisabledBlocks {
-		steps = slices.DeleteFunc(steps, func(s Step) bool {
-			switch s.(type) {
-			case ChangeMembers, CreateListener, CreatePool: // new listeners and pools have members, too
-				return true
-			}
-			return false
-		})
-	}
-	p.Steps = append(p.Steps, steps...)
+	p.Steps = append(p.Steps, p.differences(at, off && p.in.Features.DisabledBlocks)...)
 }

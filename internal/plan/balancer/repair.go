@@ -96,7 +96,7 @@ func repairKey(vip, port string, l Level) string {
 // enough. What still serves clients is repaired last, slowly, and one thing at a time. What serves no
 // client passes all levels in less than a minute. Attempts at what works again are forgotten.
 func (p *planner) repair() {
-	p.resisting()
+	p.forgetRemovals()
 	p.cure()
 	rank := func(f *Fault) Level { // what serves no client comes first
 		if f.Serves {
