@@ -20,14 +20,13 @@ type Attempts map[string]Attempt
 
 // Attempt is what is known of one thing that was tried.
 type Attempt struct {
-	Times  int
-	First  time.Time // when it was tried first
-	Next   time.Time // it may not be tried before
-	Failed string    // why it failed; empty: it was accepted, and had no effect
-	Cures  int       // how often it was tried before, and helped
-	Serves bool      // it was made where clients are served all the same
-	Target string    // the load balancer that it has changed
-	Away   bool      // the cloud was away since
+	Times    int
+	First    time.Time // when it was tried first
+	Next     time.Time // it may not be tried before
+	Failed   string    // why it failed; empty: it was accepted, and had no effect
+	Cures    int       // how often it was tried before, and helped
+	Replaced string    // the load balancer of what it has deleted while that served; empty: none
+	Away     bool      // the cloud was away since
 }
 
 // Pauses are the times between attempts: Least after the first, then twice as long each time,
@@ -73,7 +72,7 @@ func (m Attempts) Waits(key string, now time.Time) time.Duration {
 // Forgive forgets what an outage of the cloud may have caused. Attempts that have replaced what serves stay:
 // a cloud that comes and goes would otherwise have it replaced each time. See turn.
 func (m Attempts) Forgive() {
-	maps.DeleteFunc(m, func(_ string, a Attempt) bool { return !a.Serves })
+	maps.DeleteFunc(m, func(_ string, a Attempt) bool { return a.Replaced == "" })
 	for key, a := range m {
 		a.Away = true
 		m[key] = a

@@ -47,7 +47,9 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	key := r.Fault.key(r.Level)
 	m.Note(key, now, Pauses{r.pause, r.pause}, why)
 	a := (*m)[key]
-	a.Serves, a.Target, a.Away = r.Replaces, Target(r.Step), false
+	if a.Replaced, a.Away = "", false; r.Replaces {
+		a.Replaced = Target(r.Step)
+	}
 	(*m)[key] = a
 }
 
@@ -185,7 +187,7 @@ func (p *planner) turn(f *Fault) turn {
 			continue
 		}
 		a := p.Attempts[f.key(l)]
-		if a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
+		if a.Away && l == LevelLoadBalancer && a.Replaced == Target(f.steps[l]) { // it was not deleted
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 			p.Attempts[f.key(l)] = a
 		}
