@@ -15,15 +15,22 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Coverage says which members a security group protects. The addresses are sorted.
+// Coverage says which members a security group protects.
 type Coverage struct {
-	Unprotected    []string // addresses of members without a filtering port of Kuryr
-	Pending        []string // addresses of members whose port does not have the group yet
-	OtherNamespace []string // addresses of pods of other namespaces: they never get the group
-	Guarded        bool     // a member has the group
-	Reached        bool     // a port is to have the group
-	ProjectID      string   // the project of the first such port, and so of the group
+	Lacks          map[string]Lack // by address, of members that lack something
+	OtherNamespace []string        // addresses of pods of other namespaces, sorted: they never get the group
+	Guarded        bool            // a member has the group
+	Reached        bool            // a port is to have the group
+	ProjectID      string          // the project of the first such port, and so of the group
 }
+
+// Lack is what a member lacks of the protection by a security group.
+type Lack int
+
+const (
+	LacksGroup Lack = iota + 1 // its port does not have the group yet
+	LacksPort                  // it has no filtering port of Kuryr
+)
 
 // typePaired is the VIF type of a port that is an address pair of its machine's port.
 const typePaired = "macvlan"
@@ -36,9 +43,28 @@ const typePaired = "macvlan"
 // The ports of pods in other namespaces never get the group. The author of an EndpointSlice
 // must not open pods of another namespace.
 func Covered(klb *v1.KuryrLoadBalancer, group string, at func(ip string) []*v1.KuryrPort) Coverage {
-	var f Coverage
+	f := Coverage{Lacks: map[string]Lack{}}
 	for _, m := range members(klb) {
-		f.add(klb, group, m, at(m.IP))
+		lacks, has, otherNamespace := LacksPort, false, false
+		for _, p := range at(m.IP) {
+			if !holds(p, m) {
+				continue
+			}
+			lacks = LacksGroup
+			own := ofNamespace(p, klb)
+			if otherNamespace = !own && (otherNamespace || p.Spec.PodRef != nil); own {
+				f.Reached, f.ProjectID = true, cmp.Or(f.ProjectID, p.Spec.ProjectID)
+				has = has || group != "" && slices.Contains(p.Status.AppliedSecurityGroupIDs, group)
+			}
+		}
+		switch {
+		case has:
+			f.Guarded = true
+		case otherNamespace:
+			f.OtherNamespace = append(f.OtherNamespace, m.IP)
+		default:
+			f.Lacks[m.IP] = max(f.Lacks[m.IP], lacks)
+		}
 	}
 	return f
 }
@@ -55,49 +81,21 @@ func members(klb *v1.KuryrLoadBalancer) (all []v1.MemberSpec) {
 	return slices.CompactFunc(all, func(a, b v1.MemberSpec) bool { return compare(a, b) == 0 })
 }
 
-func (f *Coverage) add(klb *v1.KuryrLoadBalancer, group string, m v1.MemberSpec, ports []*v1.KuryrPort) {
-	unprotected, has, otherNamespace := true, false, false
-	for _, p := range ports {
-		if !holds(p, m) || p.Spec.VIF.Type == typePaired {
-			continue
-		}
-		unprotected = false
-		if p.Spec.PodRef == nil {
-			continue
-		}
-		if otherNamespace = p.Spec.PodRef.Namespace != klb.Namespace; otherNamespace {
-			continue
-		}
-		f.Reached, f.ProjectID = true, cmp.Or(f.ProjectID, p.Spec.ProjectID)
-		has = has || group != "" && slices.Contains(p.Status.AppliedSecurityGroupIDs, group)
-	}
-	switch {
-	case unprotected:
-		f.Unprotected = append(f.Unprotected, m.IP)
-	case has:
-		f.Guarded = true
-	case otherNamespace:
-		f.OtherNamespace = append(f.OtherNamespace, m.IP)
-	default:
-		f.Pending = append(f.Pending, m.IP)
-	}
-}
-
-// holds reports whether a port has a member's address.
+// holds reports whether a port that filters has a member's address.
 func holds(p *v1.KuryrPort, m v1.MemberSpec) bool {
-	return slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool {
+	return p.Spec.VIF.Type != typePaired && slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool {
 		return a.IP == m.IP && strings.EqualFold(a.SubnetID, m.SubnetID)
 	})
+}
+
+func ofNamespace(p *v1.KuryrPort, klb *v1.KuryrLoadBalancer) bool {
+	return p.Spec.PodRef != nil && p.Spec.PodRef.Namespace == klb.Namespace
 }
 
 // Reaches reports whether a port belongs to a member that would get the security group of a
 // KuryrLoadBalancer, should it have one.
 func Reaches(klb *v1.KuryrLoadBalancer, port *v1.KuryrPort) bool {
-	ref := port.Spec.PodRef
-	if ref == nil || ref.Namespace != klb.Namespace || port.Spec.VIF.Type == typePaired {
-		return false
-	}
-	return slices.ContainsFunc(klb.Spec.Listeners, func(l v1.ListenerSpec) bool {
+	return ofNamespace(port, klb) && slices.ContainsFunc(klb.Spec.Listeners, func(l v1.ListenerSpec) bool {
 		return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return holds(port, m) })
 	})
 }
@@ -136,24 +134,14 @@ func Members(klb *v1.KuryrLoadBalancer) (ips []string) {
 // just been deleted is not: mostly the pod is deleted, too, and the address has no listener
 // then.
 
-// CoverageMemory remembers by address what each member lacks. The zero value is that of a process
-// that has just started.
+// CoverageMemory remembers by address what the members lack whose ports were seen. The zero value is that
+// of a process that has just started.
 type CoverageMemory map[string]memberState
 
 type memberState struct {
-	lacks lack
+	lacks Lack // of LacksPort: its port is not there any more
 	since time.Time
-	had   bool // its port was seen
 }
-
-type lack int
-
-const (
-	nothing lack = iota
-	group
-	portGone   // its port was seen, and is not there any more
-	protection // it never had a port that filters
-)
 
 // Verdict is what the coverage means for a KuryrLoadBalancer.
 type Verdict struct {
@@ -168,45 +156,31 @@ type Verdict struct {
 
 // Assess returns what the coverage means, given the coverage before.
 func (f *CoverageMemory) Assess(klb *v1.KuryrLoadBalancer, found *Coverage, now time.Time, patience time.Duration) Verdict {
-	before, is, pending := f.recall(klb), CoverageMemory{}, false
+	before := f.recall(klb)
+	*f = CoverageMemory{}
 	v := Verdict{OtherNamespace: found.OtherNamespace}
 	for _, ip := range Members(klb) {
-		was := before[ip]
-		m := memberState{lacks: found.lack(ip, was.had), since: now, had: was.had}
-		if m.lacks == was.lacks {
-			m.since = was.since
+		was, seen := before[ip]
+		is := memberState{lacks: found.Lacks[ip], since: now}
+		if is.lacks == was.lacks {
+			is.since = was.since
 		}
-		switch rest := m.since.Add(patience).Sub(now); {
-		case m.lacks == nothing:
-		case m.lacks == protection, m.lacks == portGone && rest <= 0:
+		switch rest := is.since.Add(patience).Sub(now); {
+		case is.lacks == 0:
+		case is.lacks == LacksPort && (!seen || rest <= 0):
 			v.Unprotected = append(v.Unprotected, ip)
 		case rest <= 0:
-			v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip, Since: metav1.Time{Time: m.since.Truncate(time.Second)}})
+			v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip, Since: metav1.Time{Time: is.since.Truncate(time.Second)}})
 		default:
 			v.Soon = min(rest, cmp.Or(v.Soon, rest))
-			v.Passing, pending = v.Passing || m.lacks == portGone, pending || m.lacks == group
+			v.Passing = v.Passing || is.lacks == LacksPort
+			v.Waits = v.Waits || is.lacks == LacksGroup && !found.Guarded
 		}
-		m.had = m.lacks != protection
-		is[ip] = m
+		if seen || is.lacks != LacksPort {
+			(*f)[ip] = is
+		}
 	}
-	v.Waits = pending && !found.Guarded
-	*f = is
 	return v
-}
-
-// lack returns what a member lacks; had says whether its port was seen before.
-func (f *Coverage) lack(ip string, had bool) lack {
-	_, unprotected := slices.BinarySearch(f.Unprotected, ip)
-	_, pending := slices.BinarySearch(f.Pending, ip)
-	switch {
-	case unprotected && had:
-		return portGone
-	case unprotected:
-		return protection
-	case pending:
-		return group
-	}
-	return nothing
 }
 
 // recall returns what is remembered. Once after a start that is what the status says.
@@ -218,11 +192,11 @@ func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer) CoverageMemory {
 	// With an unprotected member it would have no floating IP.
 	if IsReady(klb) && klb.Status.PublicIP != nil && !Open(klb) {
 		for _, ip := range Members(klb) {
-			all[ip] = memberState{had: true}
+			all[ip] = memberState{}
 		}
 	}
 	for _, m := range klb.Status.UnreachedMembers {
-		all[m.IP] = memberState{lacks: group, since: m.Since.Time, had: all[m.IP].had}
+		all[m.IP] = memberState{LacksGroup, m.Since.Time}
 	}
 	return all
 }

@@ -121,6 +121,18 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
+// lacking says what members lack: some a port, some the group.
+func lacking(port, group []string) map[string]balancer.Lack {
+	all := map[string]balancer.Lack{}
+	for _, ip := range port {
+		all[ip] = balancer.LacksPort
+	}
+	for _, ip := range group {
+		all[ip] = balancer.LacksGroup
+	}
+	return all
+}
+
 func TestSurround(t *testing.T) {
 	const id = "group"
 	one := fencedPort("shop", "10.1.0.5", "PODS", id, "own")
@@ -146,7 +158,7 @@ func TestSurround(t *testing.T) {
 		got := balancer.Covered(fencedBalancer(), tc.group, func(ip string) []*v1.KuryrPort {
 			return slices.DeleteFunc(slices.Clone(tc.ports), func(p *v1.KuryrPort) bool { return p.Spec.VIF.Addresses[0].IP != ip })
 		})
-		want := balancer.Coverage{Unprotected: tc.bare, Pending: tc.behind, OtherNamespace: tc.foreign, Reached: tc.reached, Guarded: tc.guarded}
+		want := balancer.Coverage{Lacks: lacking(tc.bare, tc.behind), OtherNamespace: tc.foreign, Reached: tc.reached, Guarded: tc.guarded}
 		if want.Reached {
 			want.ProjectID = "project"
 		}

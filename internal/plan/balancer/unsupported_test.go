@@ -67,7 +67,7 @@ func TestUnreachedAfterRestart(t *testing.T) {
 		klb.Status = *tc.status
 		klb.Status.SecurityGroupID = "group"
 		var c balancer.CoverageMemory
-		v := c.Assess(klb, &balancer.Coverage{Pending: tc.behind, Reached: true}, now, patience)
+		v := c.Assess(klb, &balancer.Coverage{Lacks: lacking(nil, tc.behind), Reached: true}, now, patience)
 		if diff := cmp.Diff(tc.want, v.Unreached); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
