@@ -110,19 +110,15 @@ func RangeGroupRules(klb *v1.KuryrLoadBalancer) (rules []sdn.Rule, missing []Pro
 	if len(from) == 0 {
 		from = everybody(klb)
 	}
-	seen := map[sdn.Rule]bool{}
-	for i := range klb.Spec.Listeners {
-		l := &klb.Spec.Listeners[i]
+	ports := map[sdn.Rule]bool{} // without ranges
+	for _, l := range klb.Spec.Listeners {
 		for _, m := range l.Members {
-			at := sdn.Rule{Protocol: l.Protocol, From: m.Port, To: m.Port}
-			if seen[at] {
-				continue
-			}
-			seen[at] = true
-			for _, r := range from {
-				at.Remote = r
-				rules = append(rules, at)
-			}
+			ports[sdn.Rule{Protocol: l.Protocol, From: m.Port, To: m.Port}] = true
+		}
+	}
+	for rule := range ports {
+		for _, rule.Remote = range from {
+			rules = append(rules, rule)
 		}
 	}
 	slices.SortFunc(rules, func(a, b sdn.Rule) int {
