@@ -67,7 +67,7 @@ func (d *differ) remove(l *sdn.Listener, because string) {
 		return
 	}
 	reached := slices.ContainsFunc(d.ports, func(s portState) bool { return s.reached })
-	d.planner.resisting(step, d.planner.fault(&d.place, l.ID, "", "listener "+l.ID, reached))
+	d.planner.fault(&d.place, "listener "+l.ID+", which the cloud does not delete,", l.ID, "", reached, step)
 }
 
 // listener plans the differences of one listener. A broken listener or pool is a fault, and is
@@ -243,7 +243,7 @@ func (d *differ) members(s *portState) {
 		d.add(c)
 	}
 	if len(resisting.Remove) > 0 && !d.off {
-		d.planner.resisting(resisting, d.planner.fault(&d.place, s.name(), s.have.ID, "member "+resisting.Remove[0].Name, s.reached))
+		d.planner.fault(&d.place, "member "+resisting.Remove[0].Name+", which the cloud does not delete,", s.name(), s.have.ID, s.reached, resisting)
 	}
 }
 

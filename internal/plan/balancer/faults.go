@@ -94,7 +94,7 @@ func (p *planner) inspect(want, have *sdn.LoadBalancer) place {
 		at.ports = append(at.ports, s)
 	}
 	if at.broken() && !left {
-		p.faults = append(p.faults, p.fault(&at, "", "", "load balancer "+have.ID, mayServe(have)))
+		p.fault(&at, "load balancer "+have.ID, "", "", mayServe(have), nil)
 	}
 	return at
 }
@@ -117,39 +117,42 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 // faultBelow notes what is in ERROR of a port. Broken members are sent to the provider again, including
 // those that are not wanted: a provider that does not know a member cannot delete it either.
 func (p *planner) faultBelow(at *place, s *portState) {
-	f, pool := p.fault(at, s.name(), s.have.ID, "", s.serves), s.have.Pool
-	again := RenewMembers{Below: Below{at.have.ID}}
-	var names []string
-	if pool != nil {
-		again.PoolID, again.Pool = pool.ID, pool.Name
+	what, pool, again := "", s.have.Pool, Step(nil)
+	switch {
+	case isBroken(s.have.Provisioning):
+		what = "listener " + s.have.ID
+	case pool == nil:
+		return
+	case isBroken(pool.Provisioning):
+		what = "pool " + pool.ID
+	default:
+		renew := RenewMembers{Below: Below{at.have.ID}, PoolID: pool.ID, Pool: pool.Name}
+		var names []string
 		for _, m := range pool.Members {
 			if isBroken(m.Provisioning) {
 				names = append(names, cmp.Or(m.Name, m.IP))
-				again.Members = append(again.Members, sdn.Member{Name: m.Name, IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
+				renew.Members = append(renew.Members, sdn.Member{Name: m.Name, IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
 			}
 		}
+		if len(names) == 0 {
+			return
+		}
+		what, again = "member "+first(names), renew
 	}
-	switch {
-	case isBroken(s.have.Provisioning):
-		f.What = "listener " + s.have.ID
-	case pool != nil && isBroken(pool.Provisioning):
-		f.What = "pool " + pool.ID
-	case len(names) > 0:
-		f.What, f.steps[LevelAgain] = "member "+first(names), again
-	default:
-		return
-	}
-	p.faults = append(p.faults, f)
+	p.fault(at, what, s.name(), s.have.ID, s.serves, again)
 }
 
-// fault returns a fault with the steps that may repair it. port is empty for a load balancer in ERROR,
-// listener for what is not below a wanted one. A load balancer in ERROR that still serves and can be
-// failed over is not made anew: the cloud may have no room for another.
-func (p *planner) fault(at *place, port, listener, what string, serves bool) Fault {
+// fault notes a fault with the steps that may repair it. port is empty for a load balancer in ERROR,
+// listener for what is not below a wanted one. again repeats what may have failed, if not nil. A load
+// balancer in ERROR that still serves and can be failed over is not made anew: the cloud may have no room
+// for another.
+func (p *planner) fault(at *place, what, port, listener string, serves bool, again Step) {
 	const because = "to recreate it"
 	id := at.have.ID
-	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what, Serves: serves}
+	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what + " at " + at.vip(), Serves: serves}
+	f.steps[LevelAgain] = again
 	if listener != "" {
+		f.What = fmt.Sprintf("%s of port %s at %s", what, port, at.vip())
 		f.steps[LevelPort] = DeleteListener{Below{id}, listener, because, false}
 	}
 	if p.in.Features.FailOver {
@@ -158,7 +161,7 @@ func (p *planner) fault(at *place, port, listener, what string, serves bool) Fau
 	if port != "" || !serves || !p.in.Features.FailOver {
 		f.steps[LevelLoadBalancer] = DeleteLoadBalancer{ID: id, Because: because}
 	}
-	return f
+	p.faults = append(p.faults, f)
 }
 
 // mayServe reports whether clients may be served by a load balancer that is in ERROR: by its operating
@@ -201,16 +204,10 @@ func (m *Attempts) Removed(s Step, now time.Time, least time.Duration, why strin
 	}
 }
 
-// resists reports whether the removal of an object was tried often enough, and is still needed.
+// resists reports whether the removal of an object was tried often enough, and is still needed. Then it
+// is a fault, whose repair begins with that removal. Nothing else is made anew for it where clients are
+// served before the removal was repeated for a quarter of an hour.
 func (p *planner) resists(id string) bool { return p.Attempts[removing+id].Times >= resistsAfter }
-
-// resisting notes a removal that does not work as a fault, which begins with that removal. Nothing else is
-// made anew for it where clients are served before the removal was repeated for a quarter of an hour.
-func (p *planner) resisting(removal Step, f Fault) {
-	f.What += ", which the cloud does not delete"
-	f.steps[LevelAgain] = removal
-	p.faults = append(p.faults, f)
-}
 
 // forgetRemovals forgets removals of what no longer exists.
 func (p *planner) forgetRemovals() {

@@ -23,14 +23,7 @@ type Remedy struct {
 
 // Tell describes the remedy for people.
 func (r *Remedy) Tell() string {
-	return fmt.Sprintf("%s%s: Kuryr tries to %s (try %d)", r.Fault.What, r.Fault.where(), r.Step, r.Try)
-}
-
-func (f *Fault) where() string {
-	if f.steps[LevelPort] == nil { // the load balancer itself, or a listener that is not wanted
-		return " at " + f.VIP
-	}
-	return fmt.Sprintf(" of port %s at %s", f.Port, f.VIP)
+	return fmt.Sprintf("%s: Kuryr tries to %s (try %d)", r.What, r.Step, r.Try)
 }
 
 // Tried notes that a remedy was carried out, or that the cloud refused it: why is the refusal.
@@ -209,21 +202,6 @@ func (p *planner) turn(f *Fault) turn {
 	return t
 }
 
-// tried describes the attempts so far.
-func (t *turn) tried() string {
-	text := fmt.Sprintf("%d repairs did not help", t.total)
-	switch t.total {
-	case 0:
-		return "it was repaired a short time ago"
-	case 1:
-		text = "a repair did not help"
-	}
-	if t.failed != "" {
-		text += " (last error: " + t.failed + ")"
-	}
-	return text
-}
-
 // slow reports whether clients are served all the same by the object that a level makes anew.
 func (p *planner) slow(f *Fault, l Level) bool {
 	if f.Serves || l < LevelFailover || f.Port == "" {
@@ -235,14 +213,17 @@ func (p *planner) slow(f *Fault, l Level) bool {
 // consider plans the remedy of a fault, if it is its turn.
 func (p *planner) consider(f *Fault) {
 	p.Broken = append(p.Broken, f.What)
-	what := f.What + f.where() + ": "
 	switch {
 	case f.wait > 0:
 		p.wake(f.wait)
-		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.Level]))
+		so := fmt.Sprintf("%s: repairs that did not help: %d", f.What, f.total)
+		if f.failed != "" {
+			so += " (last error: " + f.failed + ")"
+		}
+		p.Tried = append(p.Tried, fmt.Sprintf("%s. At %s Kuryr tries to %s", so, p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.Level]))
 	case !p.free(f):
 		p.wake(p.in.Pause)
-		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.steps[f.Level]))
+		p.Tried = append(p.Tried, fmt.Sprintf("%s: Kuryr repairs another object first, then it tries to %s", f.What, f.steps[f.Level]))
 	default:
 		r := Remedy{Step: f.steps[f.Level], Fault: *f, pause: p.after(f)}
 		r.Replaces = f.slow && (f.Level == LevelPort || f.Level == LevelLoadBalancer)
