@@ -50,14 +50,7 @@ func IsReplaced(klb *v1.KuryrLoadBalancer) bool {
 
 // NamesAll reports whether the status names a load balancer for each VIP.
 func NamesAll(klb *v1.KuryrLoadBalancer) bool {
-	for _, vip := range klb.Spec.VIPs {
-		if !slices.ContainsFunc(klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-			return lb.ID != "" && lb.IP == vip.IP && lb.SubnetID == vip.SubnetID
-		}) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(klb.Spec.VIPs, func(vip v1.VIPAddress) bool { return !names(&klb.Status, vip) })
 }
 
 // Trial returns an empty load balancer like want at any other address of its subnet. Whether the cloud

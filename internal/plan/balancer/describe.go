@@ -154,24 +154,16 @@ func (r *Result) ready() string {
 		text += " A step failed. No action needed: the load balancer serves, and Kuryr tries the step again: " + strings.Join(r.Failed, "; ") + "."
 	}
 	if len(r.DisabledMembers) > 0 {
-		text += " " + disabledText(r.DisabledMembers)
+		text += " " + disabledText(r.DisabledMembers) + "."
 	}
-	if remark := r.Remark(); remark != "" {
-		text = strings.TrimSuffix(text, ".") + ". " + remark
+	udp := slices.ContainsFunc(r.Trees, func(lb sdn.LoadBalancer) bool {
+		return slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool { return l.Protocol == "UDP" })
+	})
+	if udp && r.Features.KeepsUDPClients {
+		text += fmt.Sprintf(" With provider %s, a UDP client that keeps sending from one source port stays with its endpoint, even after that has gone. "+
+			"It gets another one when it pauses or changes its port: see docs/services.md, \"Limits\".", r.Features.Provider)
 	}
 	return text
-}
-
-// Remark says what the provider always does otherwise than a user may expect; empty: nothing.
-func (r *Result) Remark() string {
-	keeps := func(lb sdn.LoadBalancer) bool { // another provider may still serve
-		return lb.Provider == r.Features.Provider && slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool { return l.Protocol == "UDP" })
-	}
-	if !r.Features.KeepsUDPClients || !slices.ContainsFunc(r.Trees, keeps) {
-		return ""
-	}
-	return fmt.Sprintf("With provider %s, a UDP client that keeps sending from one source port stays with its endpoint, even after that has gone. "+
-		"It gets another one when it pauses or changes its port: see docs/services.md, \"Limits\".", r.Features.Provider)
 }
 
 // HoldsTurn reports whether a KuryrLoadBalancer keeps its turn to replace what serves: until its load
@@ -255,12 +247,8 @@ func (r *Result) showCommands() string {
 }
 
 // disabledText says what a person has disabled, and how to enable it again.
-func disabledText(all []Disabled) string {
-	var what, commands []string
-	for _, d := range all {
-		what, commands = append(what, d.What), append(commands, d.Command)
-	}
-	return "Somebody disabled in Octavia: " + strings.Join(what, ", ") + ". Kuryr does not change that. To enable again: " + strings.Join(commands, "; ")
+func disabledText(all []string) string {
+	return "Somebody disabled in Octavia: " + strings.Join(all, ", ") + ". Kuryr does not change that; the commands enable it again"
 }
 
 // Status is what a status says of a load balancer that stays busy.

@@ -65,9 +65,9 @@ type Actions struct {
 type Report struct {
 	Problems []Problem           // what the provider cannot do
 	Kept     []v1.UnchangedField // fields that differ and stay, as only a new load balancer could change them
-	Disabled []Disabled          // what a person has disabled: it stays so
+	Disabled []string            // what a person has disabled: it stays so
 	// DisabledMembers are likewise; their pools serve by others.
-	DisabledMembers []Disabled
+	DisabledMembers []string
 
 	Broken []string // objects in ERROR, and objects that cannot be deleted
 	Tried  []string // what was tried for them, and what comes next

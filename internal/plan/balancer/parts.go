@@ -33,26 +33,21 @@ func parts(lb *sdn.LoadBalancer) (all []part) {
 	return all
 }
 
-// Disabled is an object that a person has disabled in the cloud. Kuryr never disables one, and
+// noteDisabled notes the objects of a load balancer that a person has disabled in the cloud, each with the
+// command that enables it again, and reports whether more than members are. Kuryr never disables one, and
 // leaves it so: an operator may have a reason.
-type Disabled struct {
-	What    string
-	Command string // the command that enables it again
-}
-
-// noteDisabled notes the disabled objects of a load balancer, and reports whether more than members are.
 func (r *Report) noteDisabled(lb *sdn.LoadBalancer) bool {
-	var all []Disabled
+	var all []string
 	if lb.Disabled {
-		all = append(all, Disabled{"load balancer " + lb.ID, "openstack loadbalancer set --enable " + lb.ID})
+		all = append(all, fmt.Sprintf("load balancer %[1]s (openstack loadbalancer set --enable %[1]s)", lb.ID))
 	}
 	for _, p := range parts(lb) {
 		switch what := p.kind + " " + cmp.Or(p.name, p.id); {
 		case !p.disabled:
 		case p.pool != "":
-			r.DisabledMembers = append(r.DisabledMembers, Disabled{what, fmt.Sprintf("openstack loadbalancer member set --enable --weight 1 %s %s", p.pool, p.id)})
+			r.DisabledMembers = append(r.DisabledMembers, fmt.Sprintf("%s (openstack loadbalancer member set --enable --weight 1 %s %s)", what, p.pool, p.id))
 		default:
-			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer %s set --enable %s", p.kind, p.id)})
+			all = append(all, fmt.Sprintf("%s (openstack loadbalancer %s set --enable %s)", what, p.kind, p.id))
 		}
 	}
 	r.Disabled = append(r.Disabled, all...)

@@ -75,15 +75,20 @@ func sortStatus(s *v1.KuryrLoadBalancerStatus) {
 	})
 }
 
+// names reports whether a status names the load balancer at an address.
+func names(s *v1.KuryrLoadBalancerStatus, vip v1.VIPAddress) bool {
+	return slices.ContainsFunc(s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+		return lb.ID != "" && sameAddress(lb.IP, vip.IP) && sdn.SameID(lb.SubnetID, vip.SubnetID)
+	})
+}
+
 // Covers reports whether a status names a load balancer for each that is wanted, and as many parts with
 // IDs. Then it describes the cloud, and no person has removed anything from it. publicIP says whether
 // it should have a floating IP.
 func Covers(s *v1.KuryrLoadBalancerStatus, want []sdn.LoadBalancer, publicIP bool) bool {
 	listeners, members := 0, 0
 	for i := range want {
-		if !slices.ContainsFunc(s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-			return lb.ID != "" && sameAddress(lb.IP, want[i].VIP.IP) && sdn.SameID(lb.SubnetID, want[i].VIP.SubnetID)
-		}) {
+		if !names(s, want[i].VIP) {
 			return false
 		}
 		listeners += len(want[i].Listeners)
