@@ -93,7 +93,8 @@ func NextAddress(klb *v1.KuryrLoadBalancer, at Place, all []sdn.FloatingIP, owne
 	case want == nil || !klb.DeletionTimestamp.IsZero():
 		a.release(nil)
 	case at.Withheld:
-		a.withhold()
+		// What makes the load balancer public is taken off, and nothing is given back.
+		a.takeOff(a.here, ", which cannot enforce the Service's source ranges: dissociate it in the cloud")
 	case at.Port != "":
 		a.obtain(want)
 	}
@@ -164,22 +165,28 @@ func (a *addresser) release(but *sdn.FloatingIP) {
 	}
 }
 
-// withhold takes off the floating IPs that make the load balancer public, and gives none back.
-func (a *addresser) withhold() {
+// takeOff plans to dissociate the floating IPs for which is returns true, and reports whether there are
+// any. One that is not the owner's is a problem.
+func (a *addresser) takeOff(is func(*sdn.FloatingIP) bool, problem string) (some bool) {
 	for i := range a.all {
-		switch f := &a.all[i]; {
-		case !a.here(f):
-		case a.ours(f):
+		f := &a.all[i]
+		if !is(f) {
+			continue
+		}
+		if some = true; a.ours(f) {
 			a.Steps = append(a.Steps, dissociate(f))
-		default:
-			a.Problem = fmt.Sprintf("somebody gave floating IP %s to the load balancer, which cannot enforce the Service's source ranges: dissociate it in the cloud", f.Address)
+		} else {
+			a.Problem = fmt.Sprintf("somebody gave floating IP %s to the load balancer%s", f.Address, problem)
 		}
 	}
+	return some
 }
 
 func (a *addresser) obtain(want *v1.PublicIPSpec) {
 	f := a.choose(want)
-	occupied := a.clear(f)
+	// A port with one address can have one floating IP at a time.
+	occupied := a.takeOff(func(o *sdn.FloatingIP) bool { return o.PortID == a.at.Port && (f == nil || o.ID != f.ID) },
+		": dissociate it in the cloud, or ask for this address")
 	switch {
 	case a.Problem != "":
 	case f == nil:
@@ -201,8 +208,13 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 		}
 		a.Steps = append(a.Steps, Associate{f.ID, f.Address, a.at.Port})
 	}
-	if a.Problem != "" {
-		a.Steps, a.Has = nil, a.there()
+	if a.Problem == "" {
+		return
+	}
+	// The load balancer may have another one. If the status did not name it, it would never be given back.
+	a.Steps = nil
+	if i := slices.IndexFunc(a.all, func(f sdn.FloatingIP) bool { return a.ours(&f) && a.here(&f) }); i >= 0 {
+		a.Has = a.status(&a.all[i])
 	}
 }
 
@@ -218,55 +230,22 @@ func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 	}
 }
 
-// there returns the floating IP that the load balancer has although it cannot have the wanted
-// one. A floating IP that the status does not name would never be given back.
-func (a *addresser) there() *v1.PublicIPStatus {
-	for i := range a.all {
-		if f := &a.all[i]; a.ours(f) && a.here(f) {
-			return a.status(f)
-		}
-	}
-	return nil
-}
-
 func (a *addresser) status(f *sdn.FloatingIP) *v1.PublicIPStatus {
 	return &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !a.outlives(f), NetworkID: f.NetworkID}
-}
-
-// clear plans to free the VIP's port of other floating IPs than f, and reports whether it has
-// any. A port with one address can have one floating IP at a time.
-func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
-	for i := range a.all {
-		o := &a.all[i]
-		if o.PortID != a.at.Port || f != nil && o.ID == f.ID {
-			continue
-		}
-		occupied = true
-		if !a.ours(o) {
-			a.Problem = fmt.Sprintf("somebody gave floating IP %s to the load balancer: dissociate it in the cloud, or ask for this address", o.Address)
-			continue
-		}
-		a.Steps = append(a.Steps, dissociate(o))
-	}
-	return occupied
 }
 
 // choose returns the floating IP to use; nil if one is to be created.
 func (a *addresser) choose(want *v1.PublicIPSpec) (best *sdn.FloatingIP) {
 	for i := range a.all {
 		switch f := &a.all[i]; {
-		case want.Address == "" && a.fits(f, want):
-			// The one that is in place, then the one that was in use last.
-			if f.PortID == a.at.Port {
-				return f
-			}
-			if best == nil || a.known(f) || a.away(best) && !a.known(best) {
-				best = f
-			}
-		case want.Address == "":
-		case sameAddress(f.Address, want.Address):
+		case want.Address != "" && sameAddress(f.Address, want.Address):
 			a.check(f, want)
 			return f
+		case want.Address != "" || !a.fits(f, want):
+		case f.PortID == a.at.Port: // the one that is in place, then the one that was in use last
+			return f
+		case best == nil || a.known(f) || a.away(best) && !a.known(best):
+			best = f
 		}
 	}
 	return best
@@ -308,21 +287,18 @@ func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func
 		return nil
 	}
 	address := klb.Spec.PublicIP.Address
-	has := func(o *v1.KuryrLoadBalancer) bool {
-		return o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o)
+	lacks := func(o *v1.KuryrLoadBalancer) int {
+		if o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o) {
+			return 0
+		}
+		return 1
 	}
 	compare := func(a, b *v1.KuryrLoadBalancer) int {
-		switch {
-		case has(a) && !has(b):
-			return -1
-		case has(b) && !has(a):
-			return 1
-		}
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(lacks(a)-lacks(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	}
 	first := klb
 	for _, o := range others {
-		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (has(o) || sameAddress(o.Spec.PublicIP.Address, address))
+		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (lacks(o) == 0 || sameAddress(o.Spec.PublicIP.Address, address))
 		if wants && o.UID != klb.UID && compare(o, first) < 0 {
 			first = o
 		}
