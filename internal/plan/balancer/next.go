@@ -98,7 +98,7 @@ func Next(in Input) Actions {
 	p.compare()
 	p.repair()
 	p.leaveIneffective()
-	p.Complete = len(p.faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
+	p.Complete = len(p.faults) == 0 && p.isThere()
 	return p.Actions
 }
 

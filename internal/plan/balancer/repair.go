@@ -62,7 +62,6 @@ var (
 // Pauses, as shares or multiples of the first pause where clients are served.
 const (
 	quickLeast, quickMost = 30, 6 // its shares, where no client is served: first and longest pause
-	besideShare           = 3     // its share, before what makes other ports anew that are served
 	restLeast, restTimes  = 8, 30 // its multiples when all was tried: first and longest rest
 	restMost              = 24    // longest rest of what serves, in units of restTimes
 )
@@ -244,7 +243,7 @@ func (p *planner) free(f *Fault) bool {
 	case slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Level > LevelAgain }):
 		return false
 	case f.Level == LevelPort:
-		return !f.Serves || !p.makes()
+		return !f.Serves || p.isThere()
 	}
 	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == f.VIP })
 	for i := range p.places {
@@ -258,25 +257,10 @@ func (p *planner) free(f *Fault) bool {
 	return true
 }
 
-// makes reports whether the plan creates something or finds a load balancer busy.
-func (p *planner) makes() bool {
-	return len(p.Busy) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool {
-		switch s.(type) {
-		case CreateLoadBalancer, CreateListener, CreatePool:
-			return true
-		}
-		return false
-	})
-}
-
 // after returns the pause between an attempt and the next.
 func (p *planner) after(f *Fault) time.Duration {
 	if f.Serves {
 		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(f.total + 1)
 	}
-	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(f.total + 1)
-	if last := f.Level == LevelPort || f.steps[LevelPort] == nil; last && f.Try >= f.Of && p.slow(f, LevelLoadBalancer) {
-		pause = max(pause, p.in.Pause/besideShare)
-	}
-	return pause
+	return Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(f.total + 1)
 }
