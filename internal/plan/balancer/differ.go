@@ -12,7 +12,7 @@ import (
 
 // differ finds the differences below one load balancer.
 type differ struct {
-	place
+	*place
 	planner *planner
 	in      Below
 	f       sdn.Features
@@ -22,7 +22,7 @@ type differ struct {
 
 // differences returns the steps for what differs below the load balancer at an address. A listener that
 // is not wanted is deleted: no client may come in by it, and its replacement may need its quota.
-func (p *planner) differences(at place, off bool) []Step {
+func (p *planner) differences(at *place, off bool) []Step {
 	d := differ{place: at, planner: p, in: Below{at.have.ID}, f: p.in.Features, off: off}
 	wanted, ports := map[*sdn.Listener]bool{}, map[int32]bool{}
 	for i := range d.ports {
@@ -67,7 +67,7 @@ func (d *differ) remove(l *sdn.Listener, because string) {
 		return
 	}
 	reached := slices.ContainsFunc(d.ports, func(s portState) bool { return s.reached })
-	d.planner.fault(&d.place, "listener "+l.ID+", which the cloud does not delete,", l.ID, "", reached, step)
+	d.planner.fault(d.place, "listener "+l.ID+", which the cloud does not delete,", l.ID, "", reached, step)
 }
 
 // listener plans the differences of one listener. A broken listener or pool is a fault, and is
@@ -243,7 +243,7 @@ func (d *differ) members(s *portState) {
 		d.add(c)
 	}
 	if len(resisting.Remove) > 0 && !d.off {
-		d.planner.fault(&d.place, "member "+resisting.Remove[0].Name+", which the cloud does not delete,", s.name(), s.have.ID, s.reached, resisting)
+		d.planner.fault(d.place, "member "+resisting.Remove[0].Name+", which the cloud does not delete,", s.name(), s.have.ID, s.reached, resisting)
 	}
 }
 

@@ -32,6 +32,7 @@ type Fault struct {
 	What                string       // the broken object, for people
 	Serves              bool         // clients are served all the same, or nothing is to be served
 	steps               [levels]Step // nil: the level has no step
+	at                  *place
 	turn
 }
 
@@ -65,7 +66,7 @@ func (p *place) isThere() bool {
 
 // isThere reports whether all places have theirs.
 func (p *planner) isThere() bool {
-	return !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
+	return !slices.ContainsFunc(p.places, func(a *place) bool { return !a.isThere() })
 }
 
 // serves reports whether each port of a place serves.
@@ -84,8 +85,8 @@ func (s *portState) isThere() bool { return s.have != nil && s.have.Pool != nil 
 
 // inspect returns the state of the load balancer at an address, and notes what is in ERROR there; have
 // is nil if the address has none.
-func (p *planner) inspect(want, have *sdn.LoadBalancer) place {
-	at := place{want: want, have: have}
+func (p *planner) inspect(want, have *sdn.LoadBalancer) *place {
+	at := &place{want: want, have: have}
 	left := have == nil || slices.Contains(p.left, have.ID)
 	at.active = !left && (have.Provisioning == sdn.ProvisioningActive || have.Provisioning == "")
 	for i := range want.Listeners {
@@ -94,12 +95,12 @@ func (p *planner) inspect(want, have *sdn.LoadBalancer) place {
 			s.find(have)
 		}
 		if s.have != nil && at.active {
-			p.faultBelow(&at, &s)
+			p.faultBelow(at, &s)
 		}
 		at.ports = append(at.ports, s)
 	}
 	if at.broken() && !left {
-		p.fault(&at, "load balancer "+have.ID, "", "", mayServe(have), nil)
+		p.fault(at, "load balancer "+have.ID, "", "", mayServe(have), nil)
 	}
 	return at
 }
@@ -154,7 +155,7 @@ func (p *planner) faultBelow(at *place, s *portState) {
 func (p *planner) fault(at *place, what, port, listener string, serves bool, again Step) {
 	const because = "to recreate it"
 	id := at.have.ID
-	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what + " at " + at.vip(), Serves: serves}
+	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what + " at " + at.vip(), Serves: serves, at: at}
 	f.steps[LevelAgain] = again
 	if listener != "" {
 		f.What = fmt.Sprintf("%s of port %s at %s", what, port, at.vip())

@@ -107,7 +107,7 @@ type planner struct {
 	Actions
 	in     Input
 	left   []string // load balancers that are waited for: nothing is planned for them
-	places []place
+	places []*place
 	faults []Fault // the broken objects that no step repairs
 }
 

@@ -23,12 +23,12 @@ func (p *planner) compare() {
 	}
 	for i := range have {
 		lb := &have[i]
-		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.have == nil }); {
-		case slices.ContainsFunc(p.places, func(a place) bool { return at(lb, a.want.VIP) }), !p.accepts(lb):
+		switch missing := slices.ContainsFunc(p.places, func(a *place) bool { return a.have == nil }); {
+		case slices.ContainsFunc(p.places, func(a *place) bool { return at(lb, a.want.VIP) }), !p.accepts(lb):
 		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
-		case !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip()) == family(lb.VIP.IP) && !a.isThere() }):
+		case !slices.ContainsFunc(p.places, func(a *place) bool { return family(a.vip()) == family(lb.VIP.IP) && !a.isThere() }):
 			// Its replacement is ACTIVE and has all ports, or none of that IP family is wanted. The next
 			// load balancer with this address must not wait for anything else.
 			p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
@@ -209,7 +209,7 @@ func (p *planner) accepts(lb *sdn.LoadBalancer) bool {
 }
 
 // tree plans the differences below a load balancer.
-func (p *planner) tree(at place) {
+func (p *planner) tree(at *place) {
 	have := at.have
 	off := !busy(have.Provisioning) && p.noteDisabled(have)
 	if !p.accepts(have) || at.broken() {

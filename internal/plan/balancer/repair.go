@@ -114,13 +114,13 @@ func (p *planner) repair() {
 // something soon breaks again, its repair begins at the gentlest level. The pause is longer each time,
 // at each level that had to be tried, and is forgotten after a time without a fault.
 func (p *planner) cure() {
+	all := p.well()
 	for key, a := range p.Attempts {
 		parts := strings.Split(key, " ") // as repairKey makes it
 		if !strings.HasPrefix(key, repairing) {
 			continue
 		}
-		wanted, well := p.state(parts[1], parts[3])
-		switch {
+		switch well, wanted := all[parts[1]+" "+parts[3]]; {
 		case !wanted, a.Times == 0 && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause:
 			delete(p.Attempts, key)
 		case a.Times > 0 && well:
@@ -133,26 +133,27 @@ func (p *planner) cure() {
 	}
 }
 
-// state reports whether a port is wanted at an address, and whether it works.
-func (p *planner) state(vip, port string) (wanted, well bool) {
-	broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == vip && (f.Port == port || port == anyPort) })
-	i := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == vip })
-	if i < 0 {
-		return false, false
-	}
-	at := &p.places[i]
-	switch j := slices.IndexFunc(at.ports, func(s portState) bool { return s.name() == port }); {
-	case port == "":
+// well returns whether ports work, by address and port. Those that are not wanted are missing, unless they
+// still exist.
+func (p *planner) well() map[string]bool {
+	all := map[string]bool{}
+	for _, at := range p.places {
 		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
 		// is behind a port yet: the endpoints may have changed while it was created.
-		return true, at.isThere()
-	case port == anyPort:
-		return true, at.serves() && !broken
-	case j < 0: // a listener that is not wanted, which is not known while its load balancer is busy
-		return broken || !at.active, false
-	default:
-		return true, at.active && at.ports[j].serves && !broken
+		all[at.vip()+" "], all[at.vip()+" "+anyPort] = at.isThere(), at.serves()
+		for i := range at.ports {
+			all[at.vip()+" "+at.ports[i].name()] = at.active && at.ports[i].serves
+		}
+		for i := 0; at.have != nil && i < len(at.have.Listeners); i++ {
+			all[at.vip()+" "+at.have.Listeners[i].ID] = false
+		}
 	}
+	for _, f := range p.faults {
+		if f.Port != "" {
+			all[f.VIP+" "+anyPort], all[f.VIP+" "+f.Port] = false, false
+		}
+	}
+	return all
 }
 
 // turn is the level at which a fault is repaired next.
@@ -183,7 +184,7 @@ func (p *planner) turn(f *Fault) turn {
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 			p.Attempts[f.key(l)] = a
 		}
-		t.Level, t.slow, t.Try, t.Of = l, p.slow(f, l), a.Times+1, triesQuick[l]
+		t.Level, t.slow, t.Try, t.Of = l, f.serves(l), a.Times+1, triesQuick[l]
 		if t.slow {
 			t.Of = triesSlow[l]
 		}
@@ -201,12 +202,9 @@ func (p *planner) turn(f *Fault) turn {
 	return t
 }
 
-// slow reports whether clients are served all the same by the object that a level makes anew.
-func (p *planner) slow(f *Fault, l Level) bool {
-	if f.Serves || l < LevelFailover || f.Port == "" {
-		return f.Serves
-	}
-	return slices.ContainsFunc(p.places, func(a place) bool { return a.vip() == f.VIP && a.servesBeside(f.Port) })
+// serves reports whether clients are served all the same by the object that a level makes anew.
+func (f *Fault) serves(l Level) bool {
+	return f.Serves || l >= LevelFailover && f.Port != "" && f.at.servesBeside(f.Port)
 }
 
 // consider plans the remedy of a fault, if it is its turn.
@@ -245,11 +243,10 @@ func (p *planner) free(f *Fault) bool {
 	case f.Level == LevelPort:
 		return !f.Serves || p.isThere()
 	}
-	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == f.VIP })
-	for i := range p.places {
-		other := &p.places[i]
+	own := slices.Index(p.places, f.at)
+	for i, other := range p.places {
 		missing := !other.active && !other.broken()
-		soon := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == other.vip() && !f.over() })
+		soon := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.at == other && !f.over() })
 		if i != own && !other.serves() && (f.Serves || missing || i < own && soon) {
 			return false
 		}
