@@ -21,7 +21,6 @@ type Attempts map[string]Attempt
 // Attempt is what is known of one thing that was tried.
 type Attempt struct {
 	Times    int
-	First    time.Time // when it was tried first
 	Next     time.Time // it may not be tried before
 	Failed   string    // why it failed; empty: it was accepted, and had no effect
 	Cures    int       // how often it was tried before, and helped
@@ -48,9 +47,7 @@ func (m *Attempts) Note(key string, now time.Time, pauses Pauses, why string) in
 		*m = Attempts{}
 	}
 	a := (*m)[key]
-	if a.Times++; a.Times == 1 {
-		a.First = now
-	}
+	a.Times++
 	a.Next, a.Failed = now.Add(pauses.After(a.Times)), why
 	(*m)[key] = a
 	return a.Times

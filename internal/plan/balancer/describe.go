@@ -112,7 +112,7 @@ func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Resul
 		if len(r.Problems) == 0 {
 			all = append(all, Condition{v1.ConditionSupported, true, "Supported", "The provider does all that is asked for."})
 		} else {
-			all = append(all, Condition{v1.ConditionSupported, false, v1.ReasonNotSupported, texts(r.Problems)})
+			all = append(all, Condition{v1.ConditionSupported, false, v1.ReasonNotSupported, joined(r.Problems, Problem.String)})
 		}
 	}
 	if r.IsSettled() {
@@ -138,16 +138,12 @@ func (r *Result) unchanged() []v1.UnchangedField { return slices.Concat(r.Kept, 
 func (r *Result) ready() string {
 	text := "The cloud has the load balancer as wanted."
 	if kept := r.unchanged(); len(kept) > 0 {
-		var each []string
-		for _, d := range kept {
-			each = append(each, Unchanged(d))
-		}
-		text += " These fields apply to new load balancers only: " + strings.Join(each, "; ") +
+		text += " These fields apply to new load balancers only: " + joined(kept, Unchanged) +
 			". Delete the KuryrLoadBalancer to recreate the load balancer. This interrupts the Service, and deletes a floating IP that Kuryr made " +
 			"(the annotation loadbalancer.openstack.org/keep-floatingip: \"true\" keeps it)."
 	}
 	if len(r.AcceptedAsIs) > 0 {
-		text += " Octavia accepted these changes and kept its own values, and Kuryr does not repeat them: " + texts(r.AcceptedAsIs) +
+		text += " Octavia accepted these changes and kept its own values, and Kuryr does not repeat them: " + joined(r.AcceptedAsIs, Step.String) +
 			". No action is needed if the Service works."
 	}
 	if len(r.Failed) > 0 {
@@ -190,21 +186,18 @@ func Progress(klb *v1.KuryrLoadBalancer, r *Result) Condition {
 	return c
 }
 
-// closed says that a Service has no floating IP although its load balancer exists.
-func (r *Result) closed() string {
-	if !r.Address.Withheld {
-		return ""
-	}
-	return ". The Service has no floating IP until its source ranges are enforced"
-}
-
 // Unready says why the cloud is not as wanted.
 func Unready(klb *v1.KuryrLoadBalancer, r *Result) (reason, message string) {
+	closed := ""
+	if r.Address.Withheld { // although its load balancer may exist
+		closed = ". The Service has no floating IP until its source ranges are enforced"
+	}
 	switch {
 	case r.Failure != nil:
-		return r.Failure.Reason, r.Failure.Text + r.closed()
+		return r.Failure.Reason, r.Failure.Text + closed
 	case r.Spent:
-		return v1.ReasonLoadBalancerInError, "ERROR in Octavia, and Kuryr's repairs did not help. To see the objects: " + r.showCommands() + ". Tried: " + strings.Join(r.Tried, "; ")
+		show := joined(r.Trees, func(lb sdn.LoadBalancer) string { return "openstack loadbalancer status show " + lb.ID })
+		return v1.ReasonLoadBalancerInError, "ERROR in Octavia, and Kuryr's repairs did not help. To see the objects: " + show + ". Tried: " + strings.Join(r.Tried, "; ")
 	case r.Replacement.Waits != "" && len(r.Broken) > 0:
 		return v1.ReasonLoadBalancerInError, "ERROR in Octavia, and clients are served: " + strings.Join(r.Broken, ", ") + ". Kuryr replaces it later: " + r.Replacement.Waits
 	case len(r.Tried) > 0:
@@ -225,7 +218,7 @@ func Unready(klb *v1.KuryrLoadBalancer, r *Result) (reason, message string) {
 	case r.Address.Problem != "":
 		return v1.ReasonFloatingIPNotUsable, r.Address.Problem
 	case len(r.NotApplied) > 0:
-		return v1.ReasonNotApplied, "Octavia accepted these changes but did not apply them: " + texts(r.NotApplied) + ". Kuryr tries again by itself" + r.closed()
+		return v1.ReasonNotApplied, "Octavia accepted these changes but did not apply them: " + joined(r.NotApplied, Step.String) + ". Kuryr tries again by itself" + closed
 	case r.Blocked != "":
 		return v1.ReasonLoadBalancerBusy, fmt.Sprintf("Load balancer %s refuses each change as busy, although Octavia does not show it as busy. Another object in Octavia may block it, "+
 			"such as an L7 policy that uses a pool. Check it in Octavia. Kuryr tries again by itself", r.Blocked)
@@ -235,15 +228,6 @@ func Unready(klb *v1.KuryrLoadBalancer, r *Result) (reason, message string) {
 		return v1.ReasonPending, "The Service gets its floating IP once an endpoint has its security group, " + r.Group.ID
 	}
 	return v1.ReasonPending, "Kuryr or Octavia is still changing the load balancer."
-}
-
-// showCommands returns the commands that show all objects of the load balancers.
-func (r *Result) showCommands() string {
-	var commands []string
-	for i := range r.Trees {
-		commands = append(commands, "openstack loadbalancer status show "+r.Trees[i].ID)
-	}
-	return strings.Join(commands, "; ")
 }
 
 // disabledText says what a person has disabled, and how to enable it again.
@@ -279,11 +263,11 @@ func (w *Waiting) text(klb *v1.KuryrLoadBalancer) string {
 // same statement.
 const setError = "UPDATE octavia.load_balancer SET provisioning_status = 'ERROR' WHERE id = '%s' AND provisioning_status LIKE 'PENDING%%'"
 
-// texts joins what describes itself into one text.
-func texts[T fmt.Stringer](all []T) string {
+// joined joins what text says of each.
+func joined[T any](all []T, text func(T) string) string {
 	each := make([]string, len(all))
 	for i, one := range all {
-		each[i] = one.String()
+		each[i] = text(one)
 	}
 	return strings.Join(each, "; ")
 }

@@ -44,8 +44,8 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, now time.Time, pause time
 				delete(*m, key)
 				m.Note(key, now, Pauses{pause, pause}, "")
 			}
-			if m.Waits(key, now) > 0 {
-				ids, again = append(ids, lb.ID), min(cmp.Or(again, 5*time.Second), max(now.Sub((*m)[key].First), time.Second/2))
+			if waits := m.Waits(key, now); waits > 0 {
+				ids, again = append(ids, lb.ID), min(cmp.Or(again, 5*time.Second), max(pause-waits, time.Second/2))
 			} else {
 				m.Note(key, now, Pauses{}, "") // who was at work has died
 			}
