@@ -16,8 +16,11 @@ import (
 // ranges is the field of a Service that has its source ranges.
 const ranges = "spec.loadBalancerSourceRanges"
 
-// nowhere is a source range that no client is in.
-var nowhere = map[string]string{"ipv4": "0.0.0.0/32", "ipv6": "::/128"}
+// nowhere is a source range that no client is in, everybody one that all are in.
+var (
+	nowhere   = map[string]string{"ipv4": "0.0.0.0/32", "ipv6": "::/128"}
+	everybody = map[string]string{"ipv4": "0.0.0.0/0", "ipv6": "::/0"}
+)
 
 // Wider reports whether the source ranges have admit clients that want does not; no ranges
 // admit every client. A range that cannot be parsed counts as wider. Wanted ranges that are
@@ -108,7 +111,9 @@ const mostRules = 1000
 func RangeGroupRules(klb *v1.KuryrLoadBalancer) (rules []sdn.Rule, missing []Problem) {
 	from := klb.Spec.SourceRanges
 	if len(from) == 0 {
-		from = everybody(klb)
+		for _, v := range klb.Spec.VIPs {
+			from = append(from, everybody[family(v.IP)])
+		}
 	}
 	ports := map[sdn.Rule]bool{} // without ranges
 	for _, l := range klb.Spec.Listeners {
@@ -124,19 +129,10 @@ func RangeGroupRules(klb *v1.KuryrLoadBalancer) (rules []sdn.Rule, missing []Pro
 	slices.SortFunc(rules, func(a, b sdn.Rule) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.From, b.From), cmp.Compare(a.Remote, b.Remote))
 	})
-	if len(rules) <= mostRules {
+	if rules = slices.Compact(rules); len(rules) <= mostRules {
 		return rules, nil
 	}
 	next := rules[mostRules]
 	return rules[:mostRules], []Problem{{ranges, ReasonTooManyRules, fmt.Sprintf("the source ranges need %d rules of a security group, which gets only the first %d. From range %s at endpoint port %d on, "+
 		"clients cannot connect. Use fewer or larger ranges, or fewer ports", len(rules), mostRules, next.Remote, next.From)}}
-}
-
-// everybody returns the ranges that hold all addresses of the VIPs' families.
-func everybody(klb *v1.KuryrLoadBalancer) (all []string) {
-	for _, v := range klb.Spec.VIPs {
-		all = append(all, map[string]string{"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[family(v.IP)])
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
