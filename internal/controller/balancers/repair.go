@@ -27,7 +27,7 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
 	var failed error
 	for i := range plan.Remedies {
 		if r := &plan.Remedies[i]; r.Replaces {
-			may, err := v.mayReplace(ctx, plan.Want[slices.IndexFunc(plan.Want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.Fault.VIP })])
+			may, err := v.mayReplace(ctx, plan.Want[slices.IndexFunc(plan.Want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.VIP })])
 			if failed = errors.Join(failed, err); !may {
 				v.again(v.Mend / 6) // without a request to the cloud
 				continue
@@ -43,7 +43,7 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
 }
 
 // remedy carries out one step, and notes its outcome.
-func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
+func (v *visit) remedy(ctx context.Context, r *balancer.Fault) error {
 	did := len(v.round.did)
 	v.round.stopped = false
 	err := v.steps(ctx, []balancer.Step{r.Step})

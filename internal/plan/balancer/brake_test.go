@@ -114,7 +114,7 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 		}
 		w := brokenWorld(t, "ovn", spoil)
 		var last balancer.Actions
-		remedies := func() []balancer.Remedy {
+		remedies := func() []balancer.Fault {
 			_, _, p, err := w.plan()
 			if err != nil {
 				t.Fatal(err)

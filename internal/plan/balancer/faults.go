@@ -27,13 +27,24 @@ const (
 
 // Fault is an object that does not work and that no other step of the plan repairs.
 type Fault struct {
-	LoadBalancerID, VIP string
-	Port                string       // as TCP:53; empty: the load balancer itself is in ERROR
-	What                string       // the broken object, for people
-	Serves              bool         // clients are served all the same, or nothing is to be served
-	steps               [levels]Step // nil: the level has no step
-	at                  *place
-	turn
+	Step                       // the repair whose turn it is
+	LoadBalancerID, VIP string // where the fault is
+	Port                string // as TCP:53; empty: the load balancer itself is in ERROR
+	What                string // the broken object, for people
+	Serves              bool   // clients are served all the same, or nothing is to be served
+	Level               Level  // of the step
+	Try, Of             int    // the number of the next attempt at this level, and how often it may be tried
+	// Replaces says that the step deletes what serves clients: something has to show first that it
+	// can be created again.
+	Replaces bool
+
+	at     *place
+	steps  [levels]Step  // nil: the level has no step
+	wait   time.Duration // until the step may be tried
+	pause  time.Duration // after it
+	total  int           // attempts at all levels
+	failed string        // why the last one was refused; empty: it was accepted, and had no effect
+	spent  bool          // everything that Kuryr can do was done, for now
 }
 
 // place is an address that is to have a load balancer.

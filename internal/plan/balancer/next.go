@@ -43,7 +43,7 @@ type Actions struct {
 	// cloud can have both at once.
 	Steps []Step
 	// Remedies are about objects in ERROR, and about objects that cannot be deleted.
-	Remedies []Remedy
+	Remedies []Fault
 	// Last are the deletions of what the replacement has outlived.
 	Last []Step
 

@@ -11,44 +11,34 @@ import (
 	"time"
 )
 
-// Remedy is a step that may repair something.
-type Remedy struct {
-	Step
-	Fault
-	// Replaces says that the step deletes what serves clients: something has to show first that it
-	// can be created again.
-	Replaces bool
-	pause    time.Duration
+// Tell describes the repair for people.
+func (f *Fault) Tell() string {
+	return fmt.Sprintf("%s: Kuryr tries to %s (try %d)", f.What, f.Step, f.Try)
 }
 
-// Tell describes the remedy for people.
-func (r *Remedy) Tell() string {
-	return fmt.Sprintf("%s: Kuryr tries to %s (try %d)", r.What, r.Step, r.Try)
-}
-
-// Tried notes that a remedy was carried out, or that the cloud refused it: why is the refusal.
+// Tried notes that a repair was carried out, or that the cloud refused it: why is the refusal.
 // A failure during an outage of the cloud must not be noted. After a new load balancer, the
 // attempts below it are forgotten: nothing was tried on the new one.
-func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
-	if r.Level == LevelLoadBalancer {
+func (m *Attempts) Tried(f *Fault, now time.Time, why string) {
+	if f.Level == LevelLoadBalancer {
 		for l := range LevelFailover {
-			m.Forget(repairKey(r.Fault.VIP, "", l))
+			m.Forget(repairKey(f.VIP, "", l))
 		}
 	}
-	m.Forget(unfinished + r.Fault.LoadBalancerID + " ") // the provider has begun again
-	m.Forget(begun + fingerprint(r.Step))
-	key := r.Fault.key(r.Level)
-	m.Note(key, now, Pauses{r.pause, r.pause}, why)
+	m.Forget(unfinished + f.LoadBalancerID + " ") // the provider has begun again
+	m.Forget(begun + fingerprint(f.Step))
+	key := f.key(f.Level)
+	m.Note(key, now, Pauses{f.pause, f.pause}, why)
 	a := (*m)[key]
-	if a.Replaced, a.Away = "", false; r.Replaces {
-		a.Replaced = Target(r.Step)
+	if a.Replaced, a.Away = "", false; f.Replaces {
+		a.Replaced = Target(f.Step)
 	}
 	(*m)[key] = a
 }
 
-// Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
-func (m *Attempts) Begin(r *Remedy, now time.Time) (before bool) {
-	return m.Note(begun+fingerprint(r.Step), now, Pauses{}, "") > 1
+// Begin notes that a repair was begun, until it is Tried, and reports whether it had begun before.
+func (m *Attempts) Begin(f *Fault, now time.Time) (before bool) {
+	return m.Note(begun+fingerprint(f.Step), now, Pauses{}, "") > 1
 }
 
 // triesQuick and triesSlow are the attempts at each level before the next level. The first is
@@ -99,15 +89,13 @@ func (p *planner) repair() {
 		return f.Level
 	}
 	for i := range p.faults {
-		p.faults[i].turn = p.turn(&p.faults[i])
+		p.schedule(&p.faults[i])
 	}
 	slices.SortStableFunc(p.faults, func(a, b Fault) int { return cmp.Compare(rank(&a), rank(&b)) })
-	p.Spent = len(p.faults) > 0
 	for i := range p.faults {
 		p.consider(&p.faults[i])
-		p.Spent = p.Spent && p.faults[i].over()
 	}
-	p.Spent = p.Spent && len(p.Remedies) == 0
+	p.Spent = len(p.faults) > 0 && !slices.ContainsFunc(p.faults, func(f Fault) bool { return !f.spent })
 }
 
 // cure forgets the attempts where everything works again, and where nothing is wanted any more. If
@@ -156,26 +144,12 @@ func (p *planner) well() map[string]bool {
 	return all
 }
 
-// turn is the level at which a fault is repaired next.
-type turn struct {
-	Level  Level
-	slow   bool // clients are served all the same by what this level makes anew
-	wait   time.Duration
-	Try    int    // the number of the next attempt at this level
-	Of     int    // how often it may be tried
-	total  int    // attempts at all levels
-	failed string // why the last one was refused; empty: it was accepted, and had no effect
-	spent  bool   // all levels were tried often enough
-}
-
-// over reports whether everything that Kuryr can do was done, for now.
-func (t *turn) over() bool { return t.spent && t.wait > 0 }
-
-// turn returns where a fault is repaired next: at the gentlest level that was not tried often
+// schedule finds how and when a fault is repaired next: at the gentlest level that was not tried often
 // enough, else at the last level.
-func (p *planner) turn(f *Fault) turn {
-	t := turn{spent: true}
-	for l := Level(0); l < levels && t.spent; l++ {
+func (p *planner) schedule(f *Fault) {
+	slow := false
+	f.spent = true
+	for l := Level(0); l < levels && f.spent; l++ {
 		if f.steps[l] == nil {
 			continue
 		}
@@ -184,22 +158,28 @@ func (p *planner) turn(f *Fault) turn {
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 			p.Attempts[f.key(l)] = a
 		}
-		t.Level, t.slow, t.Try, t.Of = l, f.serves(l), a.Times+1, triesQuick[l]
-		if t.slow {
-			t.Of = triesSlow[l]
+		f.Step, f.Level, f.Try, f.Of = f.steps[l], l, a.Times+1, triesQuick[l]
+		if slow = f.serves(l); slow {
+			f.Of = triesSlow[l]
 		}
-		t.spent = t.Try > t.Of
-		t.total, t.failed = t.total+a.Times, cmp.Or(a.Failed, t.failed)
-		t.wait = max(t.wait, p.Attempts.Waits(f.key(l), p.in.Now))
+		f.Replaces = slow && (l == LevelPort || l == LevelLoadBalancer)
+		f.spent = f.Try > f.Of
+		f.total, f.failed = f.total+a.Times, cmp.Or(a.Failed, f.failed)
+		f.wait = max(f.wait, p.Attempts.Waits(f.key(l), p.in.Now))
 	}
-	if t.spent {
-		pauses := Pauses{restLeast * p.in.Pause, restTimes * p.in.Pause}
-		if t.slow {
-			pauses = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
+	if f.spent {
+		rest := Pauses{restLeast * p.in.Pause, restTimes * p.in.Pause}
+		if slow {
+			rest = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
 		}
-		t.wait = max(0, p.Attempts[f.key(t.Level)].Next.Add(pauses.After(t.Try-t.Of)).Sub(p.in.Now))
+		f.wait = max(0, p.Attempts[f.key(f.Level)].Next.Add(rest.After(f.Try-f.Of)).Sub(p.in.Now))
+		f.spent = f.wait > 0
 	}
-	return t
+	pauses := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}
+	if f.Serves {
+		pauses = Pauses{p.in.Pause, restTimes * p.in.Pause}
+	}
+	f.pause = pauses.After(f.total + 1)
 }
 
 // serves reports whether clients are served all the same by the object that a level makes anew.
@@ -217,15 +197,13 @@ func (p *planner) consider(f *Fault) {
 		if f.failed != "" {
 			so += " (last error: " + f.failed + ")"
 		}
-		p.Tried = append(p.Tried, fmt.Sprintf("%s. At %s Kuryr tries to %s", so, p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.Level]))
+		p.Tried = append(p.Tried, fmt.Sprintf("%s. At %s Kuryr tries to %s", so, p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.Step))
 	case !p.free(f):
 		p.wake(p.in.Pause)
-		p.Tried = append(p.Tried, fmt.Sprintf("%s: Kuryr repairs another object first, then it tries to %s", f.What, f.steps[f.Level]))
+		p.Tried = append(p.Tried, fmt.Sprintf("%s: Kuryr repairs another object first, then it tries to %s", f.What, f.Step))
 	default:
-		r := Remedy{Step: f.steps[f.Level], Fault: *f, pause: p.after(f)}
-		r.Replaces = f.slow && (f.Level == LevelPort || f.Level == LevelLoadBalancer)
-		p.Remedies = append(p.Remedies, r)
-		p.Tried = append(p.Tried, r.Tell())
+		p.Remedies = append(p.Remedies, *f)
+		p.Tried = append(p.Tried, f.Tell())
 	}
 }
 
@@ -238,7 +216,7 @@ func (p *planner) free(f *Fault) bool {
 	switch {
 	case f.Level == LevelAgain:
 		return true
-	case slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Level > LevelAgain }):
+	case slices.ContainsFunc(p.Remedies, func(r Fault) bool { return r.Level > LevelAgain }):
 		return false
 	case f.Level == LevelPort:
 		return !f.Serves || p.isThere()
@@ -246,18 +224,10 @@ func (p *planner) free(f *Fault) bool {
 	own := slices.Index(p.places, f.at)
 	for i, other := range p.places {
 		missing := !other.active && !other.broken()
-		soon := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.at == other && !f.over() })
+		soon := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.at == other && !f.spent })
 		if i != own && !other.serves() && (f.Serves || missing || i < own && soon) {
 			return false
 		}
 	}
 	return true
-}
-
-// after returns the pause between an attempt and the next.
-func (p *planner) after(f *Fault) time.Duration {
-	if f.Serves {
-		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(f.total + 1)
-	}
-	return Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(f.total + 1)
 }

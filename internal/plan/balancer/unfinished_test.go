@@ -75,7 +75,7 @@ func TestUnfinishedBesideOthers(t *testing.T) {
 	inError := lb("web", creating, active, active)
 	inError.Provisioning = sdn.ProvisioningError
 	repaired := func(m *balancer.Attempts) {
-		m.Tried(&balancer.Remedy{Fault: balancer.Fault{LoadBalancerID: "web"}}, now, "")
+		m.Tried(&balancer.Fault{LoadBalancerID: "web"}, now, "")
 	}
 	type look struct {
 		after time.Duration
