@@ -198,7 +198,14 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 		}
 		a.Steps = []Step{CreateFloatingIP{r}} // the one in use is taken off once the new one exists
 	case f.PortID == a.at.Port:
-		a.inPlace(f, want)
+		a.Has = a.status(f)
+		if a.mine(f) && want.Keep {
+			// It loses Kuryr's mark at once: whatever becomes of the objects, the collector must not delete it.
+			a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
+		}
+		if want.Address == "" && !sdn.SameID(f.NetworkID, want.NetworkID) {
+			a.Kept = append(a.Kept, v1.UnchangedField{Field: keptNetwork, Of: f.Address, Is: f.NetworkID, Wanted: want.NetworkID})
+		}
 		a.release(f)
 	case a.away(f):
 		a.Problem = fmt.Sprintf("floating IP %s is in use by port %s: dissociate it there, or ask for another address", f.Address, f.PortID)
@@ -215,18 +222,6 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 	a.Steps = nil
 	if i := slices.IndexFunc(a.all, func(f sdn.FloatingIP) bool { return a.ours(&f) && a.here(&f) }); i >= 0 {
 		a.Has = a.status(&a.all[i])
-	}
-}
-
-// inPlace describes the floating IP at the VIP. One that is to be kept loses Kuryr's mark at
-// once: whatever becomes of the objects, the collector must not delete it.
-func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
-	a.Has = a.status(f)
-	if a.mine(f) && want.Keep {
-		a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
-	}
-	if want.Address == "" && !sdn.SameID(f.NetworkID, want.NetworkID) {
-		a.Kept = append(a.Kept, v1.UnchangedField{Field: keptNetwork, Of: f.Address, Is: f.NetworkID, Wanted: want.NetworkID})
 	}
 }
 

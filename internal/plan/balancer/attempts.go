@@ -45,22 +45,18 @@ func (p Pauses) After(times int) time.Duration {
 
 // Note notes an attempt and returns how many there were.
 func (m *Attempts) Note(key string, now time.Time, pauses Pauses, why string) int {
-	if *m == nil {
-		*m = Attempts{}
-	}
 	a := (*m)[key]
 	a.Times++
 	a.Next, a.Failed = now.Add(pauses.After(a.Times)), why
-	(*m)[key] = a
+	m.set(key, a)
 	return a.Times
 }
 
-// postpone has something wait that was not tried.
-func (m *Attempts) postpone(key string, until time.Time) {
+func (m *Attempts) set(key string, a Attempt) {
 	if *m == nil {
 		*m = Attempts{}
 	}
-	(*m)[key] = Attempt{Times: (*m)[key].Times, Next: until}
+	(*m)[key] = a
 }
 
 // Waits returns how long something may not be tried; 0 if it may be now.
@@ -79,9 +75,7 @@ func (m Attempts) Forgive() {
 }
 
 // Forget forgets all keys with a prefix.
-func (m Attempts) Forget(prefix string) {
-	maps.DeleteFunc(m, func(key string, _ Attempt) bool { return strings.HasPrefix(key, prefix) })
-}
+func (m Attempts) Forget(prefix string) { m.keep(prefix, nil) }
 
 // keep forgets the keys with a prefix that are not among those to keep.
 func (m Attempts) keep(prefix string, keys map[string]bool) {
@@ -247,7 +241,8 @@ func refusal(m *sdn.Member) string {
 func (m *Attempts) RefusedMembers(add, named []sdn.Member, now time.Time, moment, pause time.Duration, why string) {
 	if len(named) == 0 && len(add) > 1 {
 		for i := (len(add) + 1) / 2; i < len(add); i++ {
-			m.postpone(refusal(&add[i]), now.Add(moment))
+			key := refusal(&add[i])
+			m.set(key, Attempt{Times: (*m)[key].Times, Next: now.Add(moment)})
 		}
 		return
 	}

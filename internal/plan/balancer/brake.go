@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -19,7 +20,11 @@ import (
 // or does not answer, it may not create the next one either. While one is being replaced, it is not
 // known. Only statuses are read, so a new process comes to the same answer.
 func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
-	var why []string
+	why := ""
+	say := func(format string, args ...any) { // the same text each time, in whatever order all are
+		text := fmt.Sprintf(format, args...)
+		why = min(text, cmp.Or(why, text))
+	}
 	for _, o := range all {
 		if o.Namespace == klb.Namespace && o.Name == klb.Name || o.Spec.ProjectID != klb.Spec.ProjectID || !o.DeletionTimestamp.IsZero() {
 			continue
@@ -28,15 +33,12 @@ func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
 		ready := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionReady)
 		switch {
 		case IsReplaced(o) && !(IsReplaced(klb) && klb.Namespace+"/"+klb.Name < name): // a change of projects may bring two together
-			why = append(why, fmt.Sprintf("Kuryr replaces one load balancer of a project at a time, now that of %s", name))
+			say("Kuryr replaces one load balancer of a project at a time, now that of %s", name)
 		case ready != nil && ready.Status != metav1.ConditionTrue && !NamesAll(o) && slices.Contains(uncreated, ready.Reason):
-			why = append(why, fmt.Sprintf("the cloud does not create the load balancer of %s (%s)", name, ready.Reason))
+			say("the cloud does not create the load balancer of %s (%s)", name, ready.Reason)
 		}
 	}
-	if len(why) == 0 {
-		return ""
-	}
-	return slices.Min(why) // the same text each time, in whatever order all are
+	return why
 }
 
 // uncreated are the reasons for a missing load balancer that any other one of the project may meet, too.

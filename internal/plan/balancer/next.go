@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -113,7 +114,5 @@ type planner struct {
 
 // wake has the next plan be made after a pause at the latest.
 func (p *planner) wake(after time.Duration) {
-	if p.Wake == 0 || after < p.Wake {
-		p.Wake = after
-	}
+	p.Wake = min(after, cmp.Or(p.Wake, after))
 }
