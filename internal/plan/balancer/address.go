@@ -144,23 +144,19 @@ func (a *addresser) outlives(f *sdn.FloatingIP) bool {
 // release gives back all floating IPs but the one in use, by how they were obtained.
 func (a *addresser) release(but *sdn.FloatingIP) {
 	for i := range a.all {
-		f := &a.all[i]
-		if but != nil && f.ID == but.ID {
-			continue
-		}
-		if a.at.Partial && a.away(f) {
+		switch f := &a.all[i]; {
+		case but != nil && f.ID == but.ID:
+		case a.at.Partial && a.away(f):
 			a.Unsure = a.Unsure || a.mine(f) || a.known(f)
-			continue
-		}
-		if a.mine(f) && !a.outlives(f) {
+		case a.mine(f) && !a.outlives(f):
 			a.Steps = append(a.Steps, DeleteFloatingIP{f.ID, f.Address, f.PortID})
-			continue
-		}
-		if a.ours(f) && a.here(f) {
-			a.Steps = append(a.Steps, dissociate(f))
-		}
-		if a.mine(f) {
-			a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
+		default:
+			if a.ours(f) && a.here(f) {
+				a.Steps = append(a.Steps, dissociate(f))
+			}
+			if a.mine(f) {
+				a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -148,38 +149,25 @@ const (
 
 func sameListener(want, have *sdn.Listener) bool {
 	return want.Name == have.Name && slices.Equal(want.SourceRanges, have.SourceRanges) &&
-		same(want.ConnectionLimit, have.ConnectionLimit, usualLimit) &&
-		same(want.TimeoutClientData, have.TimeoutClientData, usualTimeout) &&
-		same(want.TimeoutMemberData, have.TimeoutMemberData, usualTimeout) &&
-		same(want.TimeoutMemberConnect, have.TimeoutMemberConnect, usualConnect) &&
-		same(want.TimeoutTCPInspect, have.TimeoutTCPInspect, usualInspect)
+		or(want.ConnectionLimit, usualLimit) == or(have.ConnectionLimit, usualLimit) &&
+		or(want.TimeoutClientData, usualTimeout) == or(have.TimeoutClientData, usualTimeout) &&
+		or(want.TimeoutMemberData, usualTimeout) == or(have.TimeoutMemberData, usualTimeout) &&
+		or(want.TimeoutMemberConnect, usualConnect) == or(have.TimeoutMemberConnect, usualConnect) &&
+		or(want.TimeoutTCPInspect, usualInspect) == or(have.TimeoutTCPInspect, usualInspect)
 }
 
-func same[T int32 | int64](a, b *T, usual T) bool {
-	x, y := usual, usual
-	if a != nil {
-		x = *a
+func or[T any](set *T, usual T) T {
+	if set == nil {
+		return usual
 	}
-	if b != nil {
-		y = *b
-	}
-	return x == y
+	return *set
 }
 
 func samePool(want, have *sdn.Pool, f sdn.Features) bool {
-	if want.Name != have.Name || (want.AffinitySeconds == nil) != (have.AffinitySeconds == nil) {
-		return false
-	}
-	if want.Algorithm != "" && have.Algorithm != "" && want.Algorithm != have.Algorithm {
-		return false
-	}
-	if want.AffinitySeconds != nil && f.TimesAffinity(want.Protocol) && *want.AffinitySeconds != *have.AffinitySeconds {
-		return false
-	}
-	if want.Monitor == nil || have.Monitor == nil {
-		return want.Monitor == have.Monitor
-	}
-	return *want.Monitor == *have.Monitor
+	return want.Name == have.Name && or(want.Monitor, v1.MonitorSpec{}) == or(have.Monitor, v1.MonitorSpec{}) &&
+		(want.Algorithm == "" || have.Algorithm == "" || want.Algorithm == have.Algorithm) &&
+		(want.AffinitySeconds == nil) == (have.AffinitySeconds == nil) &&
+		(!f.TimesAffinity(want.Protocol) || or(want.AffinitySeconds, 0) == or(have.AffinitySeconds, 0))
 }
 
 type memberKey struct {
