@@ -259,11 +259,8 @@ func (a *addresser) check(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 // fits reports whether a floating IP will do if no address is asked for. The Service keeps the
 // one that it has, even if another network is configured by now: clients use its address.
 func (a *addresser) fits(f *sdn.FloatingIP, want *v1.PublicIPSpec) bool {
-	switch {
-	case a.mine(f):
-		return true
-	case a.known(f):
-		return !a.away(f)
+	if a.mine(f) || a.known(f) {
+		return a.mine(f) || !a.away(f)
 	}
 	return f.PortID == a.at.Port && f.Owner == (sdn.Owner{}) && sdn.SameID(f.NetworkID, want.NetworkID)
 }

@@ -263,7 +263,7 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "another network is for new ones", want: &v1.PublicIPSpec{NetworkID: "other-net"},
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "vip")},
-			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, kept: "instead of one of network other-net",
+			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, kept: `network "outside-net" instead of "other-net"`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

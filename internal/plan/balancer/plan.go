@@ -153,9 +153,9 @@ func unlike(want, have *sdn.LoadBalancer, f sdn.Features) string {
 // interrupt all Services.
 func kept(want, have *sdn.LoadBalancer) (all []v1.UnchangedField) {
 	for _, d := range []v1.UnchangedField{
-		{Field: keptProject, Is: have.ProjectID, Wanted: want.ProjectID},
-		{Field: keptFlavor, Is: have.FlavorID, Wanted: want.FlavorID},
-		{Field: keptZone, Is: have.AvailabilityZone, Wanted: want.AvailabilityZone},
+		{Field: "projectID", Is: have.ProjectID, Wanted: want.ProjectID},
+		{Field: "flavorID", Is: have.FlavorID, Wanted: want.FlavorID},
+		{Field: "availabilityZone", Is: have.AvailabilityZone, Wanted: want.AvailabilityZone},
 	} {
 		if d.Of = have.ID; d.Wanted != "" && !sdn.SameID(d.Wanted, d.Is) {
 			all = append(all, d)
@@ -164,21 +164,13 @@ func kept(want, have *sdn.LoadBalancer) (all []v1.UnchangedField) {
 	return all
 }
 
-// Fields for which the cloud may keep another value, as a status names them.
-const (
-	keptProject = "projectID"
-	keptFlavor  = "flavorID"
-	keptZone    = "availabilityZone"
-	keptNetwork = "publicIP.networkID"
-)
+// keptNetwork is the field of a floating IP that may keep another value, as a status names it.
+const keptNetwork = "publicIP.networkID"
 
 // Unchanged describes for people what stays as it is.
 func Unchanged(d v1.UnchangedField) string {
-	if OfPublicIP(d) {
-		return fmt.Sprintf("floating IP %s of network %s stays instead of one of network %s", d.Of, d.Is, d.Wanted)
-	}
-	what := map[string]string{keptProject: "project", keptFlavor: "flavor", keptZone: "availability zone"}[d.Field]
-	return fmt.Sprintf("load balancer %s keeps its %s %q instead of %q", d.Of, what, d.Is, d.Wanted)
+	field := strings.TrimSuffix(strings.TrimPrefix(d.Field, "publicIP."), "ID")
+	return fmt.Sprintf("%s keeps its %s %q instead of %q", d.Of, field, d.Is, d.Wanted)
 }
 
 // OfPublicIP reports whether an unchanged field is one of the floating IP.

@@ -293,7 +293,7 @@ func TestKept(t *testing.T) {
 		t.Fatalf("plan %+v, error %v, want none", p, err)
 	}
 	said := keptText(p.Kept)
-	for _, word := range []string{`project "" instead of "p"`, `flavor "5F1C5AAC-0000-4000-8000-00000000000B" instead of "big"`, `availability zone "" instead of "az"`} {
+	for _, word := range []string{`project "" instead of "p"`, `flavor "5F1C5AAC-0000-4000-8000-00000000000B" instead of "big"`, `availabilityZone "" instead of "az"`} {
 		if !strings.Contains(said, word) {
 			t.Errorf("kept %q, want it to say %q", said, word)
 		}
