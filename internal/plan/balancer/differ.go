@@ -24,7 +24,7 @@ type differ struct {
 // differences returns the steps for what differs below the load balancer at an address. A listener that
 // is not wanted is deleted: no client may come in by it, and its replacement may need its quota.
 func (p *planner) differences(at *place, off bool) []Step {
-	d := differ{place: at, planner: p, in: Below{at.have.ID}, f: p.in.Features, off: off}
+	d := differ{place: at, planner: p, in: Below{LoadBalancerID: at.have.ID}, f: p.in.Features, off: off}
 	wanted, ports := map[*sdn.Listener]bool{}, map[int32]bool{}
 	for i := range d.ports {
 		s := &d.ports[i]
@@ -62,7 +62,7 @@ func (d *differ) add(s Step) {
 
 // remove plans the deletion of a listener. That the cloud does not delete it is a fault.
 func (d *differ) remove(l *sdn.Listener, because string) {
-	step := DeleteListener{d.in, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))}
+	step := DeleteListener{Below{d.in.LoadBalancerID, Wider(l.SourceRanges, rangesOf(d.want.Listeners))}, l.ID, because}
 	if !d.planner.resists(l.ID) {
 		d.add(step)
 		return
@@ -88,8 +88,7 @@ func (d *differ) listener(s *portState) {
 	}
 	if !sameListener(want, have) {
 		d.add(UpdateListener{
-			Below: d.in, ID: have.ID, Listener: *want,
-			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: Wider(have.SourceRanges, want.SourceRanges),
+			Below{d.in.LoadBalancerID, Wider(have.SourceRanges, want.SourceRanges)}, have.ID, *want, !slices.Equal(want.SourceRanges, have.SourceRanges),
 		})
 	}
 	switch with := d.withAffinity(have); {

@@ -143,7 +143,7 @@ func (p *planner) faultBelow(at *place, s *portState) {
 	case isBroken(pool.Provisioning):
 		what = "pool " + pool.ID
 	default:
-		renew := RenewMembers{Below: Below{at.have.ID}, PoolID: pool.ID, Pool: pool.Name}
+		renew := RenewMembers{Below: Below{LoadBalancerID: at.have.ID}, PoolID: pool.ID, Pool: pool.Name}
 		var names []string
 		for _, m := range pool.Members {
 			if isBroken(m.Provisioning) {
@@ -170,7 +170,7 @@ func (p *planner) fault(at *place, what, port, listener string, serves bool, aga
 	f.steps[LevelAgain] = again
 	if listener != "" {
 		f.What = fmt.Sprintf("%s of port %s at %s", what, port, at.vip())
-		f.steps[LevelPort] = DeleteListener{Below{id}, listener, because, false}
+		f.steps[LevelPort] = DeleteListener{Below{LoadBalancerID: id}, listener, because}
 	}
 	if p.in.Features.FailOver {
 		f.steps[LevelFailover] = FailOver{id}

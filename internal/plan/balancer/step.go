@@ -34,7 +34,11 @@ type MarkLoadBalancer struct{ ID string }
 type FailOver struct{ ID string }
 
 // Below is the load balancer below which a step changes something.
-type Below struct{ LoadBalancerID string }
+type Below struct {
+	LoadBalancerID string
+	// Narrows says that until then clients outside the source ranges may come in.
+	Narrows bool
+}
 
 // CreateListener creates a listener with its pool and members.
 type CreateListener struct {
@@ -50,16 +54,12 @@ type UpdateListener struct {
 	// Ranges says that the source ranges change: until then the listener may admit other
 	// clients, or keep clients out.
 	Ranges bool
-	// Narrows says that until then clients outside the source ranges may come in.
-	Narrows bool
 }
 
 // DeleteListener deletes a listener with its pool.
 type DeleteListener struct {
 	Below
 	ID, Because string
-	// Narrows says that until then clients outside the source ranges may come in.
-	Narrows bool
 }
 
 // CreatePool creates the pool of a listener that has lost its own.
@@ -109,6 +109,7 @@ func Target(step Step) string {
 }
 
 func (s Below) target() string              { return s.LoadBalancerID }
+func (s Below) narrows() bool               { return s.Narrows }
 func (s DeleteLoadBalancer) target() string { return s.ID }
 func (s MarkLoadBalancer) target() string   { return s.ID }
 func (s FailOver) target() string           { return s.ID }
@@ -126,13 +127,8 @@ func Urgent(step Step) bool {
 // Narrows reports whether clients outside the source ranges may come in until a step is carried
 // out.
 func Narrows(step Step) bool {
-	switch s := step.(type) {
-	case DeleteListener:
-		return s.Narrows
-	case UpdateListener:
-		return s.Narrows
-	}
-	return false
+	s, may := step.(interface{ narrows() bool })
+	return may && s.narrows()
 }
 
 // Kind groups steps: if the cloud does not do one step of a kind, it most likely does none.
