@@ -75,11 +75,6 @@ func (p *place) isThere() bool {
 	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return !s.isThere() })
 }
 
-// isThere reports whether all places have theirs.
-func (p *planner) isThere() bool {
-	return !slices.ContainsFunc(p.places, func(a *place) bool { return !a.isThere() })
-}
-
 // serves reports whether each port of a place serves.
 func (p *place) serves() bool {
 	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return !s.serves })

@@ -99,7 +99,7 @@ func Next(in Input) Actions {
 	p.compare()
 	p.repair()
 	p.leaveIneffective()
-	p.Complete = len(p.faults) == 0 && p.isThere()
+	p.Complete = len(p.faults) == 0 && !slices.ContainsFunc(p.places, func(a *place) bool { return !a.isThere() })
 	return p.Actions
 }
 

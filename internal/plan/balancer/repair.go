@@ -219,7 +219,7 @@ func (p *planner) free(f *Fault) bool {
 	case slices.ContainsFunc(p.Remedies, func(r Fault) bool { return r.Level > LevelAgain }):
 		return false
 	case f.Level == LevelPort:
-		return !f.Serves || p.isThere()
+		return !f.Serves || !slices.ContainsFunc(p.places, func(a *place) bool { return !a.isThere() && !a.broken() })
 	}
 	own := slices.Index(p.places, f.at)
 	for i, other := range p.places {
