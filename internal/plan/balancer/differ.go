@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -235,9 +236,4 @@ func (d *differ) members(s *portState) {
 }
 
 // subnetOf returns the subnet by which a member is reached: that of the VIP if it names none.
-func (d *differ) subnetOf(m *sdn.Member) string {
-	if m.SubnetID == "" {
-		return d.want.VIP.SubnetID
-	}
-	return m.SubnetID
-}
+func (d *differ) subnetOf(m *sdn.Member) string { return cmp.Or(m.SubnetID, d.want.VIP.SubnetID) }

@@ -15,9 +15,7 @@ import (
 
 // compare plans the differences between what is wanted and what the cloud has.
 func (p *planner) compare() {
-	keep := Named(p.in.LoadBalancer)
-	have := slices.DeleteFunc(slices.Clone(p.in.Trees), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
-	sortBalancers(have, keep)
+	have := sorted(p.in.Trees, Named(p.in.LoadBalancer))
 	for i := range p.Want {
 		p.place(&p.Want[i], have)
 	}
@@ -74,18 +72,17 @@ func inOrder(a, b Step) int {
 
 // Serving returns the load balancer of have that serves a VIP; nil if none does.
 func Serving(vip v1.VIPAddress, have []sdn.LoadBalancer, keep []string) *sdn.LoadBalancer {
-	have = slices.Clone(have)
-	sortBalancers(have, keep)
-	i := slices.IndexFunc(have, func(lb sdn.LoadBalancer) bool { return at(&lb, vip) && lb.Provisioning != sdn.ProvisioningDeleted })
+	have = sorted(have, keep)
+	i := slices.IndexFunc(have, func(lb sdn.LoadBalancer) bool { return at(&lb, vip) })
 	if i < 0 {
 		return nil
 	}
 	return &have[i]
 }
 
-// sortBalancers sorts the load balancers to keep first, then those that are not in ERROR, then
-// by ID.
-func sortBalancers(all []sdn.LoadBalancer, keep []string) {
+// sorted returns the load balancers that exist: those to keep first, then those that are not in ERROR,
+// then by ID.
+func sorted(all []sdn.LoadBalancer, keep []string) []sdn.LoadBalancer {
 	rank := func(lb sdn.LoadBalancer) int {
 		switch {
 		case slices.Contains(keep, lb.ID):
@@ -95,7 +92,9 @@ func sortBalancers(all []sdn.LoadBalancer, keep []string) {
 		}
 		return 1
 	}
+	all = slices.DeleteFunc(slices.Clone(all), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
 	slices.SortFunc(all, func(a, b sdn.LoadBalancer) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
+	return all
 }
 
 // busy reports whether an object accepts no change in this state. An unknown state does not
