@@ -6,13 +6,12 @@ package cni
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/version"
 )
 
 // Slack is how much longer kuryr-cni waits than the daemon, so that the daemon can answer what it
@@ -117,55 +116,22 @@ func (c Config) ValidAttachments() (map[Attachment]bool, error) {
 	return valid, nil
 }
 
-// PrevResult is the result of the ADD, which a CHECK brings, as of the newest
-// version.
-func (c Config) PrevResult() (*types100.Result, error) {
+// PrevAddresses returns the addresses in the result of the ADD, which a CHECK brings. Before version
+// 0.3.0 a result had one of each family. The error is always a *types.Error.
+func (c Config) PrevAddresses() ([]netip.Prefix, error) {
 	if absent(c.raw.PrevResult) {
 		return nil, types.NewError(CodeInvalidConfig, "CHECK needs prevResult", "")
 	}
-	result, err := c.parseResult()
-	if err != nil {
+	var prev struct {
+		IP4, IP6 struct{ IP netip.Prefix } // before version 0.3.0
+		IPs      []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal(c.raw.PrevResult, &prev); err != nil {
 		return nil, types.NewError(CodeDecoding, "reading prevResult", err.Error())
 	}
-	return result, nil
-}
-
-func (c Config) parseResult() (*types100.Result, error) {
-	conf := types.PluginConf{CNIVersion: c.CNIVersion}
-	if err := json.Unmarshal(c.raw.PrevResult, &conf.RawPrevResult); err != nil {
-		return nil, err
+	all := []netip.Prefix{prev.IP4.IP, prev.IP6.IP}
+	for _, ip := range prev.IPs {
+		all = append(all, ip.Address)
 	}
-	// The versions have to be the same, and before 1.0.0 a result did not
-	// always say its own.
-	conf.RawPrevResult["cniVersion"] = c.CNIVersion
-	if err := version.ParsePrevResult(&conf); err != nil {
-		return nil, err
-	}
-	if err := complete(conf.PrevResult); err != nil {
-		return nil, err
-	}
-	return types100.GetResult(conf.PrevResult)
-}
-
-// complete refuses null where an object has to be: the conversion between
-// versions would read through it.
-func complete(result types.Result) error {
-	data, err := json.Marshal(result)
-	if err != nil {
-		return err
-	}
-	var lists struct {
-		Interfaces, IPs, Routes []json.RawMessage
-	}
-	if err := json.Unmarshal(data, &lists); err != nil {
-		return err
-	}
-	for name, list := range map[string][]json.RawMessage{"interfaces": lists.Interfaces, "ips": lists.IPs, "routes": lists.Routes} {
-		for i, item := range list {
-			if absent(item) {
-				return fmt.Errorf("%s[%d] is null", name, i)
-			}
-		}
-	}
-	return nil
+	return slices.DeleteFunc(all, func(p netip.Prefix) bool { return !p.IsValid() }), nil
 }

@@ -35,7 +35,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// A result of every version comes back as prevResult, and is understood.
+// A result of every version comes back as prevResult, and its addresses are found.
 func TestResultOfEveryVersion(t *testing.T) {
 	for _, v := range version.All.SupportedVersions() {
 		out, err := cni.Convert(sample(), v)
@@ -46,9 +46,9 @@ func TestResultOfEveryVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prev, err := c.PrevResult()
-		if err != nil || len(prev.IPs) != 2 || prev.IPs[0].Address.String() != "10.0.0.15/16" {
-			t.Errorf("version %s: PrevResult() = %+v, %v", v, prev, err)
+		prev, err := c.PrevAddresses()
+		if err != nil || fmt.Sprint(prev) != "[10.0.0.15/16 fd00::15/64]" {
+			t.Errorf("version %s: PrevAddresses() = %v, %v", v, prev, err)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func FuzzParseConfig(f *testing.F) {
 			if c.Timeout <= 0 || c.Socket == "" {
 				t.Errorf("ParseConfig() = %+v", c)
 			}
-			_, err = c.PrevResult()
+			_, err = c.PrevAddresses()
 			_, err2 := c.ValidAttachments()
 			err = errors.Join(err, err2)
 		}

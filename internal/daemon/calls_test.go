@@ -429,7 +429,8 @@ func TestCheck(t *testing.T) {
 	n.do(withPrev(string(result)))
 	n.refuse(withPrev(`null`), cni.CodeInvalidConfig)
 	n.refuse(withPrev(`"x"`), cni.CodeDecoding)
-	n.refuse(withPrev(`{"ips":[null]}`), cni.CodeDecoding)
+	n.refuse(withPrev(`{"ips":[null]}`), cni.CodeNotAsPlugged)
+	n.refuse(withPrev(`{"ips":[{"address":"10.0.0.5"}]}`), cni.CodeDecoding)
 	n.refuse(withPrev(`{"ips":[{"address":"10.9.9.9/24"}]}`), cni.CodeNotAsPlugged)
 	check.ContainerID = "c9"
 	n.refuse(withPrev(string(result)), cni.CodeUnknownContainer)

@@ -99,7 +99,7 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	if err != nil {
 		return err
 	}
-	want, err := conf.PrevResult()
+	want, err := conf.PrevAddresses()
 	if err != nil {
 		return err
 	}

@@ -60,22 +60,13 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// matches returns what of e the result of an ADD lacks. Other plugins of a chain may have added to
-// the result. Versions before 0.3.0 had one address of each family.
-func matches(e entry, r *types100.Result) error {
-	if len(r.IPs) == 0 {
-		return fmt.Errorf("it has no address")
-	}
-	ours := map[netip.Prefix]bool{}
+// matches returns an error unless one of the addresses in the result of an ADD is e's. Other plugins
+// of a chain may have added to the result.
+func matches(e entry, found []netip.Prefix) error {
 	for _, a := range e.Port.Addresses {
-		ours[a.Prefix] = true
-	}
-	for _, ip := range r.IPs {
-		addr, ok := netip.AddrFromSlice(ip.Address.IP)
-		bits, _ := ip.Address.Mask.Size()
-		if ok && ours[netip.PrefixFrom(addr.Unmap(), bits)] {
+		if slices.Contains(found, a.Prefix) {
 			return nil
 		}
 	}
-	return fmt.Errorf("none of its addresses is the port's: %v", r.IPs)
+	return fmt.Errorf("none of its addresses is the port's: %v", found)
 }
