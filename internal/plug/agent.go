@@ -83,13 +83,13 @@ func (r *ovsRow) untagged() string {
 }
 
 // explain adds to what is missing of an agent's port what a person can do.
-func (o *ovs) explain(ctx context.Context, i Interface, missing string) string {
+func (o ovs) explain(ctx context.Context, i Interface, missing string) string {
 	if !i.Agent {
 		return missing
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	bridge := o.bridge(i)
+	bridge := o.set.bridge(i)
 	state := "is connected to bridge " + bridge + ", so see its log"
 	if connected, err := o.set.db.controllers(ctx, bridge); err != nil || !slices.Contains(connected, true) {
 		state = "is not connected to bridge " + bridge + ": start it"

@@ -66,7 +66,7 @@ func next(t *testing.T, packets <-chan []byte, what string, is func([]byte) bool
 	}
 }
 
-func TestPlugAnnouncesTheAddresses(t *testing.T) {
+func TestWaitAnnouncesTheAddresses(t *testing.T) {
 	for k, without := range []bool{false, true} {
 		d := bridges(t)
 		peer, ns := newNamespace(t), newNamespace(t)
@@ -75,7 +75,10 @@ func TestPlugAnnouncesTheAddresses(t *testing.T) {
 		if without {
 			p.MAC = nil
 		}
-		announces(t, peer, p, func() { mustPlug(t, d, p) })
+		announces(t, peer, p, func() {
+			mustPlug(t, d, p)
+			waited(t, d, p)
+		})
 	}
 }
 
@@ -130,6 +133,7 @@ func TestNeighboursLearnThatAnAddressHasMoved(t *testing.T) {
 	moved := pod(t, "bridge", 24, newNamespace(t))
 	moved.Addresses = old.Addresses
 	mustPlug(t, d, moved)
+	waited(t, d, moved)
 	for k := range moved.Addresses {
 		eventually(t, "the neighbour to learn of "+addr(moved, k), func() bool {
 			return bytes.Contains([]byte(peer.run(t, "ip", "neigh", "show", addr(moved, k))), []byte(moved.MAC.String()))

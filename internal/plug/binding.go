@@ -35,14 +35,12 @@ const (
 	exitTryAgain = 75 // EX_TEMPFAIL of sysexits(3)
 )
 
-// binding plugs ports by a binding driver: an executable that connects the node's end of the pair
-// to the SDN. The pair and the sandbox's configuration are made as for the other drivers.
+// binding is the wiring by a binding driver: an executable that connects the node's end of the pair
+// to the SDN.
 type binding struct {
 	set  *Set
 	path string // relative to the root folder that it runs in
 }
-
-var _ Driver = (*binding)(nil)
 
 // findBinding finds the executable. The caller has checked typ, which comes from outside and
 // names a file that is run as root.
@@ -65,7 +63,7 @@ func findBinding(s *Set, typ string) (Driver, error) {
 			return nil, fmt.Errorf("%q: %w: %w", typ, err, ErrUnknownType)
 		}
 	}
-	return &binding{s, path}, nil
+	return paired{s, binding{s, path}}, nil
 }
 
 // ownersOnly returns an error if another user than root, or the daemon's own user, may change the
@@ -86,26 +84,8 @@ func ownersOnly(path string) error {
 	return nil
 }
 
-func (b *binding) Plug(ctx context.Context, i Interface) error {
-	if err := b.set.plug(ctx, i, layout{}, bindingWiring{b, i, true}); err != nil {
-		return err
-	}
-	return b.set.announce(ctx, i)
-}
-
-// Wait returns at once: a driver returns only after it has connected the port.
-func (b *binding) Wait(context.Context, Interface) error { return nil }
-
-func (b *binding) Unplug(ctx context.Context, i Interface) error {
-	return b.set.unplug(ctx, i, bindingWiring{b, i, false})
-}
-
-func (b *binding) Check(ctx context.Context, i Interface) error {
-	return b.set.check(ctx, i, layout{}, bindingWiring{b, i, false})
-}
-
 // run runs the driver. It is killed, with all that it has started, if it takes too long.
-func (b *binding) run(ctx context.Context, verb string, i Interface) error {
+func (b binding) run(ctx context.Context, verb string, i Interface) error {
 	stdin, err := describe(verb, i)
 	if err != nil {
 		return err
@@ -127,7 +107,7 @@ func (b *binding) run(ctx context.Context, verb string, i Interface) error {
 }
 
 // outcome returns what the end of a run means.
-func (b *binding) outcome(ctx context.Context, verb string, err error, said string) error {
+func (b binding) outcome(ctx context.Context, verb string, err error, said string) error {
 	var exit *exec.ExitError
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
@@ -171,26 +151,26 @@ func (t *tail) String() string {
 	return s
 }
 
-// bindingWiring is the wiring of i by its driver.
-type bindingWiring struct {
-	binding  *binding
-	i        Interface
-	plugging bool
+func (binding) prepare(context.Context, pair) (layout, error) { return layout{}, nil }
+
+func (binding) layout(context.Context, Interface) (layout, error) { return layout{}, nil }
+
+func (b binding) attach(ctx context.Context, p pair, _ netlink.Link) error {
+	return b.run(ctx, "plug", p.i)
 }
 
-func (w bindingWiring) attach(ctx context.Context, _ netlink.Link) error {
-	return w.binding.run(ctx, "plug", w.i)
-}
+// wait returns at once: a driver returns only after it has connected the port.
+func (binding) wait(context.Context, Interface) error { return nil }
 
 // detach does not call the driver for a port that is plugged for the first time. In unplug a
 // missing device proves nothing, because the device ends with its sandbox.
-func (w bindingWiring) detach(ctx context.Context, i Interface, node netlink.Link) error {
-	if w.plugging && node == nil {
+func (b binding) detach(ctx context.Context, p pair, node netlink.Link, plugging bool) error {
+	if plugging && node == nil {
 		return nil
 	}
-	return w.binding.run(ctx, "unplug", i)
+	return b.run(ctx, "unplug", p.i)
 }
 
-func (w bindingWiring) attached(ctx context.Context, _ netlink.Link) error {
-	return w.binding.run(ctx, "check", w.i)
+func (b binding) attached(ctx context.Context, p pair, _ netlink.Link) error {
+	return b.run(ctx, "check", p.i)
 }

@@ -13,86 +13,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridge plugs ports into a Linux bridge. It makes a missing bridge.
+// bridge is the wiring by a Linux bridge, which it makes if it is missing.
 type bridge struct{ set *Set }
 
-var _ Driver = (*bridge)(nil)
-
-func (b *bridge) Plug(ctx context.Context, i Interface) error {
-	br, err := b.ensure(i)
+func (b bridge) prepare(_ context.Context, p pair) (layout, error) {
+	br, err := b.find(p)
 	if err != nil {
-		return err
-	}
-	if b.set.claim(ctx, i, bridgeWiring{br}) {
-		if b.set.wired.CompareAndDelete(i.PortID, i.ContainerID) {
-			return nil
-		}
-		return b.set.announce(ctx, i)
-	}
-	if err := b.set.plug(ctx, i, layout{mtu: br.Attrs().MTU}, bridgeWiring{br}); err != nil {
-		return err
-	}
-	return b.set.announce(ctx, i)
-}
-
-// Wait returns at once: a bridge passes a port's traffic from the start.
-func (b *bridge) Wait(context.Context, Interface) error { return nil }
-
-func (b *bridge) Unplug(ctx context.Context, i Interface) error {
-	return b.set.unplug(ctx, i, bridgeWiring{})
-}
-
-func (b *bridge) Check(ctx context.Context, i Interface) error {
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	br, err := b.find(h, b.name(i))
-	if err != nil {
-		return err
+		return layout{}, err
 	}
 	if br == nil {
-		return fmt.Errorf("there is no bridge %s: %w", b.name(i), ErrDataPath)
-	}
-	return b.set.check(ctx, i, layout{}, bridgeWiring{br})
-}
-
-func (b *bridge) name(i Interface) string {
-	if i.Bridge != "" {
-		return i.Bridge
-	}
-	return b.set.config.Bridge
-}
-
-// ensure returns the bridge of i, and makes it and brings it up if needed.
-func (b *bridge) ensure(i Interface) (netlink.Link, error) {
-	h, err := openNetlink()
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	name := b.name(i)
-	br, err := b.find(h, name)
-	if err != nil {
-		return nil, err
-	}
-	if br == nil {
-		if br, err = b.create(h, name, b.set.mtu(i, layout{})); err != nil {
-			return nil, err
+		if br, err = b.create(p); err != nil {
+			return layout{}, err
 		}
 	}
 	if br.Attrs().Flags&net.FlagUp == 0 {
-		if err := b.raise(h, br); err != nil {
-			return nil, err
-		}
+		err = b.raise(p.node, br)
 	}
-	return br, nil
+	return layout{mtu: br.Attrs().MTU}, err
 }
+
+func (bridge) layout(context.Context, Interface) (layout, error) { return layout{}, nil }
+
+// wait returns at once: a bridge passes a port's traffic from the start.
+func (bridge) wait(context.Context, Interface) error { return nil }
 
 // raise brings the bridge up. If the bridge has no address, like Kuryr's own, it keeps the node's
 // own stack off it. Otherwise the node would be a neighbour of all pods through it.
-func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
+func (bridge) raise(h *netlink.Handle, br netlink.Link) error {
 	name := br.Attrs().Name
 	addresses, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
 	if err == nil && len(addresses) == 0 {
@@ -108,60 +55,66 @@ func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
 }
 
 // create makes the bridge, or returns the one that another call has made meanwhile.
-func (b *bridge) create(h *netlink.Handle, name string, mtu int) (netlink.Link, error) {
+func (b bridge) create(p pair) (netlink.Link, error) {
+	name := b.set.bridge(p.i)
 	if !deviceName(name) {
 		return nil, fmt.Errorf("name %q of the bridge: %w", name, ErrInvalid)
 	}
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = name, mtu
-	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+	attrs.Name, attrs.MTU = name, b.set.mtu(p.i, layout{})
+	if err := p.node.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("making bridge %s: %w: %w", name, err, ErrDataPath)
 	}
-	br, err := b.find(h, name)
-	if err == nil && br == nil {
-		err = fmt.Errorf("bridge %s was removed meanwhile: %w", name, ErrDataPath)
-	}
-	return br, err
+	return b.existing(p)
 }
 
-func (b *bridge) find(h *netlink.Handle, name string) (netlink.Link, error) {
-	l, err := device(h, name)
+// find returns the bridge of p, or nil if it does not exist.
+func (b bridge) find(p pair) (netlink.Link, error) {
+	l, err := device(p.node, b.set.bridge(p.i))
 	if err == nil && l != nil && l.Type() != "bridge" {
-		return nil, fmt.Errorf("device %s is no Linux bridge but of type %s: %w", name, l.Type(), ErrDataPath)
+		return nil, fmt.Errorf("device %s is no Linux bridge but of type %s: %w", l.Attrs().Name, l.Type(), ErrDataPath)
 	}
 	return l, err
 }
 
-// bridgeWiring connects a device to one bridge.
-type bridgeWiring struct{ bridge netlink.Link }
+func (b bridge) existing(p pair) (netlink.Link, error) {
+	br, err := b.find(p)
+	if err == nil && br == nil {
+		err = fmt.Errorf("there is no bridge %s: %w", b.set.bridge(p.i), ErrDataPath)
+	}
+	return br, err
+}
 
 // attach makes the device a port of the bridge, in hairpin mode: packets may leave by the port
 // they came from. A pod may then reach itself by an address of a Service.
-func (w bridgeWiring) attach(_ context.Context, node netlink.Link) error {
-	h, err := openNetlink()
+func (b bridge) attach(_ context.Context, p pair, node netlink.Link) error {
+	br, err := b.existing(p)
 	if err != nil {
 		return err
 	}
-	defer h.Close()
-	if node.Attrs().MasterIndex != w.bridge.Attrs().Index {
-		if err := h.LinkSetMaster(node, w.bridge); err != nil {
-			return fmt.Errorf("plugging %s into %s: %w: %w", node.Attrs().Name, w.bridge.Attrs().Name, err, ErrDataPath)
-		}
+	if node.Attrs().MasterIndex != br.Attrs().Index {
+		err = p.node.LinkSetMaster(node, br)
 	}
-	if err := h.LinkSetHairpin(node, true); err != nil {
-		return fmt.Errorf("plugging %s into %s: %w: %w", node.Attrs().Name, w.bridge.Attrs().Name, err, ErrDataPath)
+	if err == nil {
+		err = p.node.LinkSetHairpin(node, true)
+	}
+	if err != nil {
+		return fmt.Errorf("plugging %s into %s: %w: %w", node.Attrs().Name, br.Attrs().Name, err, ErrDataPath)
 	}
 	return nil
 }
 
 // detach has nothing to do: a deleted device leaves its bridge.
-func (w bridgeWiring) detach(context.Context, Interface, netlink.Link) error { return nil }
+func (bridge) detach(context.Context, pair, netlink.Link, bool) error { return nil }
 
-func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
+func (b bridge) attached(_ context.Context, p pair, node netlink.Link) error {
+	br, err := b.existing(p)
 	a := node.Attrs()
 	switch {
-	case a.MasterIndex != w.bridge.Attrs().Index:
-		return fmt.Errorf("device %s is not on bridge %s", a.Name, w.bridge.Attrs().Name)
+	case err != nil:
+		return err
+	case a.MasterIndex != br.Attrs().Index:
+		return fmt.Errorf("device %s is not on bridge %s", a.Name, br.Attrs().Name)
 	case a.Flags&net.FlagUp == 0:
 		return fmt.Errorf("device %s is down", a.Name)
 	}
@@ -169,8 +122,8 @@ func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
 }
 
 // kept reports whether the device is wired: a bridge port with a carrier passes traffic.
-func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
-	if err := w.attached(ctx, node); err != nil {
+func (b bridge) kept(ctx context.Context, p pair, node netlink.Link) (bool, error) {
+	if err := b.attached(ctx, p, node); err != nil {
 		return false, err
 	}
 	return node.Attrs().OperState == netlink.OperUp, nil
@@ -179,23 +132,18 @@ func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error)
 // forget takes the device off the bridge for a moment. Otherwise the bridge would remember three
 // things about it for minutes, all from the pod's packets, and send other pods' packets there: the
 // MAC addresses that it has seen, the multicast groups with listeners, and whether there is a
-// multicast router. It also removes i's addresses from the node's connection tracking, which routed
+// multicast router. It also removes the port's addresses from the node's connection tracking, which routed
 // packets pass, and bridged packets may pass (br_netfilter).
-func (w bridgeWiring) forget(ctx context.Context, i Interface, node netlink.Link) error {
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	err = h.LinkSetNoMaster(node)
+func (bridge) forget(ctx context.Context, p pair, node netlink.Link) error {
+	err := p.node.LinkSetNoMaster(node)
 	if err == nil {
-		err = h.LinkSetMasterByIndex(node, node.Attrs().MasterIndex)
+		err = p.node.LinkSetMasterByIndex(node, node.Attrs().MasterIndex)
 	}
 	if err == nil {
-		err = h.LinkSetHairpin(node, true)
+		err = p.node.LinkSetHairpin(node, true)
 	}
 	if err != nil {
 		return fmt.Errorf("plugging %s into its bridge again: %w", node.Attrs().Name, err)
 	}
-	return forgetConnections(ctx, i)
+	return forgetConnections(ctx, p.i)
 }

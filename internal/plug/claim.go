@@ -20,50 +20,41 @@ type keeper interface {
 	wiring
 	// kept reports whether a parked port is still connected as attach left it, and passes traffic
 	// already.
-	kept(ctx context.Context, node netlink.Link) (wired bool, err error)
-	// forget makes the data path forget the pod that had i: its connections, and what a bridge
-	// has learnt about it.
-	forget(ctx context.Context, i Interface, node netlink.Link) error
+	kept(ctx context.Context, p pair, node netlink.Link) (wired bool, err error)
+	// forget makes the data path forget the pod that had the port: its connections, and what a
+	// bridge has learnt about it.
+	forget(ctx context.Context, p pair, node netlink.Link) error
 }
 
-// claim gives a parked port to i's sandbox, and reports whether it did. If anything is wrong with
+// claim gives a parked port to the sandbox, and reports whether it did. If anything is wrong with
 // the port, it returns false, and the caller plugs the port again.
-func (s *Set) claim(ctx context.Context, i Interface, k keeper) bool {
-	if s.parking.path == "" || i.ContainerID == parkingName {
+func (s *Set) claim(ctx context.Context, p pair, ns netns, k keeper) bool {
+	if s.parking.path == "" || p.i.ContainerID == parkingName {
 		return false
 	}
-	err := s.tryClaim(ctx, i, k)
+	err := s.tryClaim(ctx, p, ns, k)
 	if err == nil {
 		s.claimed.Add(1)
 		return true
 	}
 	if !errors.Is(err, errNotParked) {
-		logr.FromContextOrDiscard(ctx).Info("plugging the port again, without the parked device", "port", i.PortID, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("plugging the port again, without the parked device", "port", p.i.PortID, "reason", err.Error())
 	}
 	return false
 }
 
 var errNotParked = errors.New("the port is not parked")
 
-func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	node, m, err := pair{h, i}.find()
+func (s *Set) tryClaim(ctx context.Context, p pair, ns netns, k keeper) error {
+	i := p.i
+	node, m, err := p.find()
 	if err != nil || node == nil || m != markOf(s.parked(i)) {
 		return errNotParked // otherwise the new plugging names the error
 	}
-	wired, err := k.kept(ctx, node)
+	wired, err := k.kept(ctx, p, node)
 	if err != nil {
 		return err
 	}
-	ns, err := openNetns(i.Netns)
-	if err != nil {
-		return err
-	}
-	defer ns.close()
 	lot, err := s.parking.open()
 	if err != nil {
 		return err
@@ -72,7 +63,7 @@ func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
 	if err != nil {
 		return err
 	}
-	if err := h.LinkSetAlias(node, mark{i.PortID, i.ContainerID, i.Name, true}.String()); err != nil {
+	if err := p.node.LinkSetAlias(node, mark{i.PortID, i.ContainerID, i.Name, true}.String()); err != nil {
 		return fmt.Errorf("marking device %s: %w", node.Attrs().Name, err)
 	}
 	if err := lot.put(far, i, s.mtu(i, layout{mtu: far.Attrs().MTU}), ns); err != nil {
@@ -162,17 +153,17 @@ func (l *lot) isFree(node netlink.Link) (bool, error) {
 	return true, nil
 }
 
-// release moves a claimed port from i's sandbox back to the parking. After an error the port may
+// release moves a claimed port from its sandbox back to the parking. After an error the port may
 // not be as good as new, and must be removed.
-func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Link, k keeper) error {
+func (s *Set) release(ctx context.Context, p pair, node netlink.Link, k keeper) error {
 	lot, err := s.parking.open()
 	if err != nil {
 		return err
 	}
-	if err := lot.takeOut(i, node.Attrs().ParentIndex); err != nil {
+	if err := lot.takeOut(p.i, node.Attrs().ParentIndex); err != nil {
 		return err
 	}
-	far, err := lot.far(i, node)
+	far, err := lot.far(p.i, node)
 	if err != nil {
 		return err
 	}
@@ -184,10 +175,10 @@ func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Lin
 		allmulticast || a.Promisc != 0 || a.RawFlags&unix.IFF_NOARP != 0 {
 		return fmt.Errorf("parked device %s is not as it was made", a.Name)
 	}
-	if err := k.forget(ctx, i, node); err != nil {
+	if err := k.forget(ctx, p, node); err != nil {
 		return err
 	}
-	if err := p.node.LinkSetAlias(node, markOf(s.parked(i)).String()); err != nil {
+	if err := p.node.LinkSetAlias(node, markOf(s.parked(p.i)).String()); err != nil {
 		return fmt.Errorf("marking device %s: %w", node.Attrs().Name, err)
 	}
 	return nil

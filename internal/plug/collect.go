@@ -86,7 +86,7 @@ func (s *Set) collectRow(ctx context.Context, i Interface, known func(containerI
 			return err
 		}
 		logr.FromContextOrDiscard(ctx).Info("removing a port of no sandbox from Open vSwitch", "port", i.PortID, "container", i.ContainerID)
-		return ovsWiring{&ovs{s}, i, false}.detach(ctx, i, nil)
+		return ovs{s}.detach(ctx, pair{h, i}, nil, false)
 	})
 }
 

@@ -225,38 +225,31 @@ func (d *database) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 	return results, err
 }
 
-// copied returns the interface with that name from the copy, and whether the switch is OVN's.
-func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, error) {
+// copied returns the interface with that name, and whether the switch is OVN's, from the copy.
+func (d *database) copied(ctx context.Context, name string) (view, error) {
 	c := d.current()
 	if c == nil || !c.Connected() {
-		return nil, false, fmt.Errorf("not connected to Open vSwitch's database: %w", ErrDataPath)
+		return view{}, fmt.Errorf("not connected to Open vSwitch's database: %w", ErrDataPath)
 	}
-	row := &ovsInterface{Name: name}
-	if err := c.Get(ctx, row); err != nil {
-		return nil, false, fmt.Errorf("looking for interface %s of Open vSwitch: %w", name, err)
-	}
-	found := &ovsRow{name: name, ids: row.ExternalIDs}
-	if row.OfPort != nil {
-		found.ofport = *row.OfPort
-	}
-	if row.Error != nil {
-		found.fault = *row.Error
-	}
-	port := &ovsPort{Name: name}
-	if err := c.Get(ctx, port); err != nil {
-		return nil, false, fmt.Errorf("looking for port %s of Open vSwitch: %w", name, err)
-	}
-	if port.Tag != nil {
-		found.tag = *port.Tag
-	}
-	if port.Mode != nil {
-		found.mode = *port.Mode
+	row, port := &ovsInterface{Name: name}, &ovsPort{Name: name}
+	if err := errors.Join(c.Get(ctx, row), c.Get(ctx, port)); err != nil {
+		return view{}, fmt.Errorf("looking for port %s of Open vSwitch: %w", name, err)
 	}
 	var roots []ovsRoot
 	if err := c.List(ctx, &roots); err != nil || len(roots) != 1 {
-		return nil, false, fmt.Errorf("checking whether OVN controls Open vSwitch: %w", errors.Join(err, ErrDataPath))
+		return view{}, fmt.Errorf("checking whether OVN controls Open vSwitch: %w", errors.Join(err, ErrDataPath))
 	}
-	return found, isOVNs(roots[0].ExternalIDs), nil
+	return view{ovn: isOVNs(roots[0].ExternalIDs), row: &ovsRow{
+		name: name, ids: row.ExternalIDs, ofport: orZero(row.OfPort), fault: orZero(row.Error),
+		tag: orZero(port.Tag), mode: orZero(port.Mode),
+	}}, nil
+}
+
+func orZero[T any](v *T) (of T) {
+	if v != nil {
+		of = *v
+	}
+	return of
 }
 
 // zone returns the zone of connection tracking that ovn-controller has assigned to the port.

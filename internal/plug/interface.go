@@ -79,6 +79,9 @@ func (i Interface) check() error {
 	case i.MTU != 0 && (i.MTU < minMTU || i.MTU > maxMTUVeth):
 		return fmt.Errorf("MTU of %d bytes: %w", i.MTU, ErrInvalid)
 	}
+	if i.Type == "ovs" && i.Hybrid {
+		return fmt.Errorf("port %s: %w", i.PortID, errHybrid)
+	}
 	return i.checkAddresses()
 }
 

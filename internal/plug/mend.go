@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Mend connects the node's ends of sandboxes' ports to their switch again if they are missing
@@ -38,25 +36,19 @@ func (s *Set) Mend(ctx context.Context, all []Interface) ([]Interface, error) {
 	return mended, errors.Join(failed...)
 }
 
-// detached returns the ports that are missing in the switch. It reads the devices and the rows
-// once.
+// detached returns the ports that are missing in the switch. It reads the rows once.
 func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error) {
-	links, err := dump(netlink.LinkList)
+	h, err := openNetlink()
 	if err != nil {
-		return nil, fmt.Errorf("listing devices: %w", err)
+		return nil, err
 	}
-	devices := map[string]netlink.Link{}
-	for _, l := range links {
-		devices[l.Attrs().Name] = l
-	}
+	defer h.Close()
 	var rows map[string]*ovsRow // nil: not read yet
 	var off []Interface
 	for _, i := range all {
-		l := devices[HostDevice(i.PortID)]
-		if l == nil {
-			continue
-		}
-		if m, ok := pairMark(l); !ok || !m.is(i) {
+		p := pair{h, i}
+		node, m, err := p.find()
+		if err != nil || node == nil || !m.is(i) {
 			continue
 		}
 		there := true
@@ -67,13 +59,14 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 					return nil, err
 				}
 			}
-			row := rows[l.Attrs().Name]
-			there = row != nil && (&ovs{s}).wrong(row, i) == nil && muted(l.Attrs().Name) == nil
+			row := rows[HostDevice(i.PortID)]
+			there = row != nil && (ovs{s}).wrong(row, i) == nil
 		case "bridge":
-			br := devices[(&bridge{s}).name(i)]
-			there = br != nil && bridgeWiring{br}.attached(ctx, l) == nil && muted(l.Attrs().Name) == nil
+			there = bridge{s}.attached(ctx, p, node) == nil
+		default:
+			continue
 		}
-		if !there {
+		if !there || muted(HostDevice(i.PortID)) != nil {
 			off = append(off, i)
 		}
 	}
@@ -97,32 +90,22 @@ func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	if m.on {
 		p.i = s.parked(i) // its row is the parked one's, too, and stays while sandboxes change
 	}
-	k, err := s.keeper(p.i)
-	if err != nil {
-		return false, err
+	d := paired{s, bridge{s}}
+	if i.Type == "ovs" {
+		d.wiring = ovs{s}
 	}
-	off := k.attached(ctx, node) != nil
-	if off {
-		if err := k.detach(ctx, p.i, node); err != nil {
-			return false, err
-		}
-	} else if muted(node.Attrs().Name) == nil {
+	off := d.attached(ctx, p, node) != nil
+	if !off && muted(node.Attrs().Name) == nil {
 		return false, nil
 	}
-	if err := s.connect(ctx, p, node, k); err != nil {
+	if _, err := d.prepare(ctx, p); err != nil {
+		return false, err
+	}
+	if err := d.connect(ctx, p, node); err != nil {
 		return false, err
 	}
 	if node, err = h.LinkByIndex(node.Attrs().Index); err != nil {
 		return false, fmt.Errorf("looking for %s: %w", HostDevice(i.PortID), err)
 	}
-	return off, k.attached(ctx, node)
-}
-
-// keeper returns the wiring of i, of type ovs or bridge.
-func (s *Set) keeper(i Interface) (keeper, error) {
-	if i.Type == "ovs" {
-		return ovsWiring{&ovs{s}, i, true}, nil
-	}
-	br, err := (&bridge{s}).ensure(i)
-	return bridgeWiring{br}, err
+	return off, d.attached(ctx, p, node)
 }

@@ -17,8 +17,8 @@ import (
 // database is unreachable, it signals no changes.
 const relook = 2 * time.Second
 
-// ovs plugs ports into a bridge of the local Open vSwitch. ovn-controller or
-// neutron-openvswitch-agent finds them there by iface-id.
+// ovs is the wiring by a bridge of the local Open vSwitch. ovn-controller or
+// neutron-openvswitch-agent finds ports there by iface-id.
 type ovs struct{ set *Set }
 
 // errNotOVN: the port is bound by OVN, or it is not known by what, and the switch is not OVN's.
@@ -26,53 +26,49 @@ var errNotOVN = fmt.Errorf("OVN does not control Open vSwitch on this node (exte
 	"and the port is not known to be bound by neutron-openvswitch-agent. Nothing would wire it. "+
 	"If the agent runs here, delete the KuryrPort, which an earlier version of Kuryr made: %w", ErrDataPath)
 
-var _ Driver = (*ovs)(nil)
-
-func (o *ovs) Plug(ctx context.Context, i Interface) error {
-	if i.Hybrid {
-		return fmt.Errorf("port %s: %w", i.PortID, errHybrid)
-	}
-	if o.set.claim(ctx, i, ovsWiring{o, i, true}) {
-		return nil
-	}
+// prepare removes a row of the switch that is not of this sandbox.
+func (o ovs) prepare(ctx context.Context, p pair) (layout, error) {
+	i := p.i
 	v, err := o.look(ctx, i)
 	if err != nil {
-		return err
+		return layout{}, err
 	}
 	if err := v.refuses(i); err != nil {
-		return fmt.Errorf("port %s: %w", i.PortID, err)
+		return layout{}, fmt.Errorf("port %s: %w", i.PortID, err)
 	}
 	if v.rival != nil {
-		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
+		return layout{}, fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
 	}
 	if len(i.MAC) == 0 {
-		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
+		return layout{}, fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
 	}
 	if v.row != nil && !v.row.ours() {
-		return fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
+		return layout{}, fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
 	}
 	// An earlier row may say that OVN has installed it. So the row stays only if it is this
 	// sandbox's own. Then attach replaces it.
 	if v.row != nil && (o.wrong(v.row, i) != nil || v.row.astray(i) != nil) {
 		if err := o.set.db.remove(ctx, v.port); err != nil {
-			return err
+			return layout{}, err
 		}
 		v.row, v.behind = nil, true
 	}
 	if v.row == nil && v.behind {
 		if err := o.set.db.settled(ctx); err != nil {
-			return err
+			return layout{}, err
 		}
 	}
-	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, true})
+	return layout{raw: v.userspace}, nil
 }
 
-// Wait returns after ovs-vswitchd has added the port, and ovn-controller reports that its flows
+func (o ovs) layout(ctx context.Context, i Interface) (layout, error) {
+	v, err := o.look(ctx, i)
+	return layout{raw: v.userspace}, err
+}
+
+// wait returns after ovs-vswitchd has added the port, and ovn-controller reports that its flows
 // are in place, or neutron-openvswitch-agent has put the port into its network.
-func (o *ovs) Wait(ctx context.Context, i Interface) error {
-	if o.set.wired.CompareAndDelete(i.PortID, i.ContainerID) {
-		return nil
-	}
+func (o ovs) wait(ctx context.Context, i Interface) error {
 	bell, stop := o.set.db.listen(HostDevice(i.PortID))
 	defer stop()
 	lost := time.NewTicker(relook)
@@ -82,12 +78,9 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 		if err != nil {
 			return err
 		}
-		missing, err := o.missing(v, i)
-		if err != nil {
+		missing, err := v.missing(i)
+		if err != nil || missing == "" {
 			return err
-		}
-		if missing == "" {
-			return o.set.announce(ctx, i)
 		}
 		select {
 		case <-bell:
@@ -99,7 +92,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 }
 
 // missing returns what is not done yet, or an error if it will never be done.
-func (o *ovs) missing(v view, i Interface) (string, error) {
+func (v view) missing(i Interface) (string, error) {
 	if err := v.refuses(i); err != nil {
 		return "", err
 	}
@@ -118,31 +111,12 @@ func (o *ovs) missing(v view, i Interface) (string, error) {
 	return "", nil
 }
 
-func (o *ovs) Unplug(ctx context.Context, i Interface) error {
-	return o.set.unplug(ctx, i, ovsWiring{o, i, false})
-}
-
-func (o *ovs) Check(ctx context.Context, i Interface) error {
-	v, err := o.look(ctx, i)
-	if err != nil {
-		return err
-	}
-	return o.set.check(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, false})
-}
-
-func (o *ovs) look(ctx context.Context, i Interface) (view, error) {
-	return o.set.db.look(ctx, query{bridge: o.bridge(i), device: HostDevice(i.PortID), port: i.PortID})
-}
-
-func (o *ovs) bridge(i Interface) string {
-	if i.Bridge != "" {
-		return i.Bridge
-	}
-	return o.set.config.Bridge
+func (o ovs) look(ctx context.Context, i Interface) (view, error) {
+	return o.set.db.look(ctx, query{bridge: o.set.bridge(i), device: HostDevice(i.PortID), port: i.PortID})
 }
 
 // wrong returns how one of Kuryr's rows differs from i.
-func (o *ovs) wrong(r *ovsRow, i Interface) error {
+func (o ovs) wrong(r *ovsRow, i Interface) error {
 	for k, v := range o.ids(i) {
 		if r.ids[k] != v && (k != keySandbox || !r.sandboxes(v)) {
 			return fmt.Errorf("interface %s of Open vSwitch has %s=%q instead of %q", r.name, k, r.ids[k], v)
@@ -154,97 +128,85 @@ func (o *ovs) wrong(r *ovsRow, i Interface) error {
 	return nil
 }
 
-func (o *ovs) ids(i Interface) map[string]string {
+func (o ovs) ids(i Interface) map[string]string {
 	return map[string]string{
 		keyPort:    i.PortID,
 		keyMAC:     i.HardwareAddr().String(),
 		keyStatus:  "active",
 		keySandbox: i.ContainerID,
-		keyBridge:  o.bridge(i),
+		keyBridge:  o.set.bridge(i),
 	}
 }
 
-// ovsWiring connects i to its bridge.
-type ovsWiring struct {
-	ovs      *ovs
-	i        Interface
-	plugging bool
-}
-
-func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
-	v, err := w.ovs.look(ctx, w.i)
+func (o ovs) attach(ctx context.Context, p pair, node netlink.Link) error {
+	v, err := o.look(ctx, p.i)
 	if err != nil || v.row != nil {
 		return err
 	}
-	if err := v.refuses(w.i); err != nil {
-		return fmt.Errorf("port %s: %w", w.i.PortID, err)
+	if err := v.refuses(p.i); err != nil {
+		return fmt.Errorf("port %s: %w", p.i.PortID, err)
 	}
-	ids := w.ovs.ids(w.i)
+	ids := o.ids(p.i)
 	ids[keyIndex] = strconv.Itoa(node.Attrs().Index)
-	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids, w.i.Agent)
+	return o.set.db.add(ctx, o.set.bridge(p.i), node.Attrs().Name, ids, p.i.Agent)
 }
 
-// detach removes i's row if it belongs to this sandbox or to the parking.
-func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) error {
-	v, err := w.ovs.set.db.look(ctx, query{device: HostDevice(i.PortID)})
+// detach removes the port's row if it belongs to this sandbox or to the parking.
+func (o ovs) detach(ctx context.Context, p pair, _ netlink.Link, plugging bool) error {
+	v, err := o.set.db.look(ctx, query{device: HostDevice(p.i.PortID)})
 	if err != nil {
 		return err
 	}
-	if v.row == nil || v.port == "" || !v.row.sandboxes(i.ContainerID) {
+	if v.row == nil || v.port == "" || !v.row.sandboxes(p.i.ContainerID) {
 		return nil
 	}
-	err = w.ovs.set.db.remove(ctx, v.port)
-	if err == nil && w.plugging { // the next device has the same name
-		err = w.ovs.set.db.settled(ctx)
+	err = o.set.db.remove(ctx, v.port)
+	if err == nil && plugging { // the next device has the same name
+		err = o.set.db.settled(ctx)
 	}
 	return err
 }
 
-func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {
-	v, err := w.ovs.look(ctx, w.i)
+func (o ovs) attached(ctx context.Context, p pair, _ netlink.Link) error {
+	v, err := o.look(ctx, p.i)
 	if err != nil {
 		return err
 	}
 	if v.row == nil {
-		return fmt.Errorf("Open vSwitch has no interface %s", HostDevice(w.i.PortID))
+		return fmt.Errorf("Open vSwitch has no interface %s", HostDevice(p.i.PortID))
 	}
-	if err := v.row.astray(w.i); err != nil {
+	if err := v.row.astray(p.i); err != nil {
 		return err
 	}
-	return w.ovs.wrong(v.row, w.i)
+	return o.wrong(v.row, p.i)
 }
 
 // kept reads only the copy of the database. The copy may be a moment old, but cannot show another
 // device. A transaction would cost as much as everything else.
-func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
-	row, ovn, err := w.ovs.set.db.copied(ctx, node.Attrs().Name)
+func (o ovs) kept(ctx context.Context, p pair, node netlink.Link) (bool, error) {
+	v, err := o.set.db.copied(ctx, node.Attrs().Name)
 	if err != nil {
 		return false, err
 	}
-	if !ovn && !w.i.Agent {
-		return false, errNotOVN
+	if !v.row.of(node) || v.row.ids[keySandbox] != parkingName {
+		return false, fmt.Errorf("interface %s of Open vSwitch is not the parked device's", v.row.name)
 	}
-	if !row.of(node) || row.ids[keySandbox] != parkingName {
-		return false, fmt.Errorf("interface %s of Open vSwitch is not the parked device's", row.name)
-	}
-	if err := errors.Join(w.ovs.wrong(row, w.i), row.astray(w.i)); err != nil {
+	if err := errors.Join(o.wrong(v.row, p.i), v.row.astray(p.i)); err != nil {
 		return false, err
 	}
-	if w.i.Agent {
-		return row.ofport >= 1 && row.untagged() == "", nil
-	}
-	return row.ofport >= 1 && row.ids[keyInstalled] == "true", nil
+	missing, err := v.missing(p.i)
+	return missing == "", err
 }
 
 // forget empties the port's zone of connection tracking. The agent has one zone for all ports of a
 // network.
-func (w ovsWiring) forget(ctx context.Context, i Interface, _ netlink.Link) error {
-	if w.i.Agent {
+func (o ovs) forget(ctx context.Context, p pair, _ netlink.Link) error {
+	if p.i.Agent {
 		return errSharedZone
 	}
-	zone, err := w.ovs.set.db.zone(ctx, w.ovs.bridge(i), i.PortID)
+	zone, err := o.set.db.zone(ctx, o.set.bridge(p.i), p.i.PortID)
 	if err != nil {
 		return err
 	}
-	return w.ovs.set.flushZone(ctx, zone)
+	return o.set.flushZone(ctx, zone)
 }

@@ -258,7 +258,7 @@ func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link,
 			return err
 		}
 		if s.hasSocket() {
-			if err := (ovsWiring{&ovs{s}, i, false}).detach(ctx, i, node); err != nil {
+			if err := (ovs{s}).detach(ctx, p, node, false); err != nil {
 				return err
 			}
 		}

@@ -59,7 +59,8 @@ type Driver interface {
 	// interrupted call left. A port that is plugged into another sandbox is removed from there.
 	Plug(ctx context.Context, i Interface) error
 	// Wait returns after the data path passes the port's traffic, or at once if the data path
-	// does not report that.
+	// does not report that. Plug, or at the latest Wait, announces the port's addresses to its
+	// neighbours.
 	Wait(ctx context.Context, i Interface) error
 	// Unplug removes the port from the sandbox and from the node. It succeeds if nothing is left
 	// to do. It does nothing if the port is by now plugged into another sandbox than

@@ -9,38 +9,24 @@ import (
 )
 
 // serial is a driver that serialises the calls that change a port, and refuses invalid
-// interfaces.
+// interfaces. The other calls are for interfaces that Plug has accepted.
 type serial struct {
+	Driver
 	set *Set
-	d   Driver
 }
 
 func (s serial) Plug(ctx context.Context, i Interface) error {
 	if err := i.check(); err != nil {
 		return err
 	}
-	return s.set.alone(ctx, i.PortID, func() error { return s.d.Plug(ctx, i) })
-}
-
-func (s serial) Wait(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	return s.d.Wait(ctx, i)
+	return s.set.alone(ctx, i.PortID, func() error { return s.Driver.Plug(ctx, i) })
 }
 
 func (s serial) Unplug(ctx context.Context, i Interface) error {
 	if err := i.checkIdentity(); err != nil {
 		return err
 	}
-	return s.set.alone(ctx, i.PortID, func() error { return s.d.Unplug(ctx, i) })
-}
-
-func (s serial) Check(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	return s.d.Check(ctx, i)
+	return s.set.alone(ctx, i.PortID, func() error { return s.Driver.Unplug(ctx, i) })
 }
 
 // alone calls f while no other call changes the port.

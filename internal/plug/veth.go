@@ -127,12 +127,7 @@ func (p pair) remove(l netlink.Link) error {
 // carrier returns when the kernel has noticed that the pair is up. The kernel informs a bridge,
 // which drops everything until then, in a work queue, within a millisecond or so. The call does not
 // wait long, because this is only a courtesy.
-func carrier(ctx context.Context, name string) error {
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
+func carrier(ctx context.Context, h *netlink.Handle, name string) error {
 	for range 100 {
 		l, err := h.LinkByName(name)
 		if err != nil {
