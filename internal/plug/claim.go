@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
@@ -89,18 +88,10 @@ func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for the parked end of %s: %w", node.Attrs().Name, err)
 	}
-	a := far.Attrs()
-	switch {
-	case !isOtherEnd(far, node):
-		return nil, fmt.Errorf("parked device %s is not the other end of %s", a.Name, node.Attrs().Name)
-	case a.HardwareAddr.String() != i.HardwareAddr().String():
-		return nil, fmt.Errorf("parked device %s has the MAC address %s, and the port %s", a.Name, a.HardwareAddr, i.HardwareAddr())
-	case a.Flags&net.FlagUp == 0:
-		return nil, fmt.Errorf("parked device %s is down", a.Name)
-	case i.MTU > 0 && a.MTU > i.MTU:
-		return nil, fmt.Errorf("parked device %s has an MTU of %d, and the port %d", a.Name, a.MTU, i.MTU)
+	if !isOtherEnd(far, node) {
+		return nil, fmt.Errorf("parked device %s is not the other end of %s", far.Attrs().Name, node.Attrs().Name)
 	}
-	return far, nil
+	return far, i.differs(far)
 }
 
 // isOtherEnd reports whether far is node's peer. far is a device of the parking with the index

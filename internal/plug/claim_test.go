@@ -226,24 +226,25 @@ func TestParkedPortCutOff(t *testing.T) {
 	}
 }
 
-// An unmarked pair does not name its port. After it is seen twice it is removed. Marked pairs
-// stay.
+// An unmarked pair does not name its port. The next daemon removes it. Marked pairs stay.
 func TestNamelessPairsGo(t *testing.T) {
-	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
-		stays, goes := pod(t, typ, 1, newNamespace(t)), pod(t, typ, 2, newNamespace(t))
-		park(t, s, l, stays)
-		park(t, s, l, goes)
-		sh(t, "ip", "link", "set", plug.HostDevice(goes.PortID), "alias", "")
-		parked(t, s, goes, false)
-		if !hasDevice(t, plug.HostDevice(goes.PortID)) {
-			t.Error("it went at once: it might have been on its way to a name")
-		}
-		parked(t, s, goes, false)
-		if hasDevice(t, plug.HostDevice(goes.PortID)) {
-			t.Error("it is still there")
-		}
-		parked(t, s, stays, true)
-	})
+	l := newLot(t)
+	t.Cleanup(func() { removeDevice("br-park") })
+	c := plug.Config{Bridge: "br-park", Parking: l.path}
+	s := plug.New(c)
+	stays, goes := pod(t, "bridge", 1, newNamespace(t)), pod(t, "bridge", 2, newNamespace(t))
+	park(t, s, l, stays)
+	park(t, s, l, goes)
+	sh(t, "ip", "link", "set", plug.HostDevice(goes.PortID), "alias", "")
+	parked(t, s, goes, false)
+	s.Close()
+	s = plug.New(c)
+	t.Cleanup(s.Close)
+	parked(t, s, goes, false)
+	if hasDevice(t, plug.HostDevice(goes.PortID)) {
+		t.Error("it is still there")
+	}
+	parked(t, s, stays, true)
 }
 
 // The bridge sends no packet for an earlier pod to the port of the next one.

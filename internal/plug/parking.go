@@ -162,19 +162,38 @@ func (p *parking) behind(far int) int {
 func openLot(ns netns) (*lot, error) {
 	l := &lot{ns: ns}
 	err := ns.do(func() (err error) {
-		if l.h, err = openNetlink(); err != nil {
-			return err
-		}
-		if err = probeParking(l.h); err != nil {
-			l.h.Close()
-		}
+		l.h, err = openNetlink()
 		return err
 	})
+	if err == nil {
+		if err = errors.Join(probeParking(l.h), l.removeUnmarked()); err != nil {
+			l.h.Close()
+		}
+	}
 	if err != nil {
 		ns.close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// removeUnmarked removes pairs that an interrupted call left before it marked them. No call makes a
+// pair before the parking is open.
+func (l *lot) removeUnmarked() error {
+	ends, err := l.ends()
+	if err != nil {
+		return err
+	}
+	for _, far := range ends {
+		node, err := netlink.LinkByIndex(far.Attrs().ParentIndex)
+		if err != nil || node.Attrs().Alias != "" || node.Attrs().Name != far.Attrs().Name {
+			continue
+		}
+		if err := l.h.LinkDel(far); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("removing the unmarked pair of %s: %w", far.Attrs().Name, err)
+		}
+	}
+	return nil
 }
 
 // probeParking returns an error if the kernel cannot park ports. Tests replace it.
@@ -267,8 +286,6 @@ func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link,
 }
 
 // Parked returns the parked ports, and whether each is complete. Park repairs incomplete ones.
-// Parked also removes unmarked pairs, which an interrupted call left, when it finds one for the
-// second time.
 func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 	lot, err := s.parking.open()
 	if err != nil && !errors.Is(err, ErrCannotPark) {
@@ -299,7 +316,7 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 		found[m.port] = isOtherEnd(ends[a.ParentIndex], l) && a.OperState == netlink.OperUp &&
 			(row.of(l) || row == nil && a.MasterIndex != 0) && muted(a.Name) == nil
 	}
-	return found, s.removeNameless(lot, ends)
+	return found, nil
 }
 
 // ends returns the far ends by index. A nil lot has none.
@@ -318,25 +335,4 @@ func (l *lot) ends() (map[int]netlink.Link, error) {
 		}
 	}
 	return ends, nil
-}
-
-// removeNameless removes far ends whose node's end has no mark, if it had none at the last look,
-// either.
-func (s *Set) removeNameless(lot *lot, ends map[int]netlink.Link) error {
-	before := s.nameless
-	s.nameless = map[int]bool{}
-	for index, far := range ends {
-		node, err := netlink.LinkByIndex(far.Attrs().ParentIndex)
-		if err != nil || node.Attrs().Alias != "" || node.Attrs().Name != far.Attrs().Name {
-			continue
-		}
-		if !before[index] {
-			s.nameless[index] = true
-			continue
-		}
-		if err := lot.h.LinkDel(far); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("removing the unmarked pair of %s: %w", far.Attrs().Name, err)
-		}
-	}
-	return nil
 }

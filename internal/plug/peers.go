@@ -38,7 +38,6 @@ func (r *registry) register(h *netlink.Handle, ns netns) error {
 type peers struct {
 	registry *registry
 	h        *netlink.Handle
-	own      int // a descriptor of the node's namespace
 }
 
 func openPeers(r *registry) (*peers, error) {
@@ -46,19 +45,13 @@ func openPeers(r *registry) (*peers, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		h.Close()
-		return nil, fmt.Errorf("opening the node's network namespace: %w", &os.PathError{Op: "open", Path: "/proc/thread-self/ns/net", Err: err})
-	}
 	r.mu.Lock()
-	return &peers{r, h, own}, nil
+	return &peers{r, h}, nil
 }
 
 func (p *peers) close() {
 	p.registry.mu.Unlock()
 	p.h.Close()
-	_ = unix.Close(p.own)
 }
 
 // noID is the number of a namespace without one.
@@ -67,6 +60,15 @@ const noID = -1
 // id returns the number of the namespace behind fd, or noID.
 func (p *peers) id(fd int) int {
 	id, err := p.h.GetNetNsIdByFd(fd)
+	if err != nil {
+		return noID
+	}
+	return id
+}
+
+// own returns the number of the node's namespace, or noID.
+func (p *peers) own() int {
+	id, err := p.h.GetNetNsIdByPid(os.Getpid())
 	if err != nil {
 		return noID
 	}
@@ -114,7 +116,7 @@ func (p *peers) on(d held, parent netlink.Link) bool {
 	if d.nsid == noID {
 		return a.NetNsID == noID
 	}
-	return a.NetNsID != noID && a.NetNsID == p.id(p.own)
+	return a.NetNsID != noID && a.NetNsID == p.own()
 }
 
 // remove removes a device that was found.
@@ -134,7 +136,7 @@ func (p *peers) ids() ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the numbers of network namespaces: %w", err)
 	}
-	own := p.id(p.own)
+	own := p.own()
 	ids := []int{noID}
 	for _, m := range msgs {
 		attrs, err := nl.ParseRouteAttr(m[nl.DeserializeRtGenMsg(m).Len():])

@@ -182,19 +182,27 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 
 // verifyDevice returns what a device of any kind lacks.
 func (s sandbox) verifyDevice(l netlink.Link) error {
-	a := l.Attrs()
-	switch {
-	case a.HardwareAddr.String() != s.i.HardwareAddr().String():
-		return fmt.Errorf("%s has the MAC address %s, and the port %s", s.i.Name, a.HardwareAddr, s.i.HardwareAddr())
-	case a.Flags&net.FlagUp == 0:
-		return fmt.Errorf("%s is down", s.i.Name)
-	case s.i.MTU > 0 && a.MTU > s.i.MTU:
-		return fmt.Errorf("%s has an MTU of %d, and the port %d", s.i.Name, a.MTU, s.i.MTU)
+	if err := s.i.differs(l); err != nil {
+		return err
 	}
 	if err := s.verifyAddresses(l); err != nil {
 		return err
 	}
 	return s.verifyRoutes(l)
+}
+
+// differs returns how a device differs from i's, except for addresses and routes.
+func (i Interface) differs(l netlink.Link) error {
+	a := l.Attrs()
+	switch {
+	case a.HardwareAddr.String() != i.HardwareAddr().String():
+		return fmt.Errorf("%s has the MAC address %s, and the port %s", a.Name, a.HardwareAddr, i.HardwareAddr())
+	case a.Flags&net.FlagUp == 0:
+		return fmt.Errorf("%s is down", a.Name)
+	case i.MTU > 0 && a.MTU > i.MTU:
+		return fmt.Errorf("%s has an MTU of %d, and the port %d", a.Name, a.MTU, i.MTU)
+	}
+	return nil
 }
 
 // verifyAddresses requires all addresses of the port, and no other of global scope: the SDN would

@@ -42,11 +42,10 @@ type Set struct {
 	busy   keylock.Locks[string] // by port
 	peers  registry
 
-	parking  parking
-	nameless map[int]bool  // indexes of unmarked pairs that removeNameless saw last
-	wired    sync.Map      // sandbox by port: ports whose Wait has nothing to wait for
-	claimed  atomic.Uint64 // ports that sandboxes got from the parking
-	made     atomic.Uint64 // pairs made for sandboxes
+	parking parking
+	wired   sync.Map      // sandbox by port: ports whose Wait has nothing to wait for
+	claimed atomic.Uint64 // ports that sandboxes got from the parking
+	made    atomic.Uint64 // pairs made for sandboxes
 }
 
 // New returns the drivers. It has no effect: connections are opened on first use, and opened
