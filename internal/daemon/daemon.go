@@ -95,6 +95,7 @@ const (
 	sweepPeriod  = 30 * time.Second
 	readyTimeout = 2 * time.Second
 	listenRetry  = 5 * time.Second  // before another try to listen for health or metrics
+	installRetry = 2 * time.Second  // before another try to install CNI
 	drainTimeout = 10 * time.Second // for calls in progress when the daemon ends
 )
 

@@ -38,12 +38,13 @@ func keepListening(ctx context.Context, address string, handler http.Handler) {
 	untilDone(ctx, listenRetry, "serving health or metrics", func() error { return listenHTTP(ctx, address, handler) })
 }
 
-// untilDone calls f until it succeeds or ctx ends. After a failure, which it logs as what f does, it
-// waits for the pause. It reports whether f has succeeded.
+// untilDone calls f until it succeeds or ctx ends, with a pause after a failure. It logs the first of
+// each 16 failures in a row as what f does. It reports whether f has succeeded.
 func untilDone(ctx context.Context, pause time.Duration, doing string, f func() error) bool {
+	tries := 0
 	err := wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
 		err := f()
-		if err != nil && ctx.Err() == nil {
+		if tries++; err != nil && ctx.Err() == nil && tries%16 == 1 {
 			logr.FromContextOrDiscard(ctx).Error(err, doing+", will try again", "after", pause.String())
 		}
 		return err == nil, nil

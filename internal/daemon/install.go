@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
@@ -42,23 +41,19 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 	if d.Install.BinDir == "" && d.Install.ConfDir == "" {
 		return nil
 	}
-	log := logr.FromContextOrDiscard(ctx)
-	tries := 0
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		err := d.ready(ctx)
-		if tries++; err != nil && tries%100 == 50 {
-			log.Info("not installing CNI yet", "reason", err.Error())
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		return nil //nolint:nilerr // the daemon ends
+	if d.ports.until(ctx, d.ports.synced) != nil {
+		return nil // the daemon ends
 	}
 	// The daemon does not end if the disk is full or read-only. It serves calls with the files of
 	// an earlier daemon, so pods can still be deleted.
-	install := func() error { return d.Install.run(d.Socket, d.Settings.AddTimeout.Duration) }
-	if untilDone(ctx, listenRetry, "installing CNI on the node", install) {
-		log.Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
+	install := func() error {
+		if err := d.ready(ctx); err != nil {
+			return err
+		}
+		return d.Install.run(d.Socket, d.Settings.AddTimeout.Duration)
+	}
+	if untilDone(ctx, installRetry, "installing CNI on the node", install) {
+		logr.FromContextOrDiscard(ctx).Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
 	}
 	return nil
 }

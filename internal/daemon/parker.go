@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,8 +33,7 @@ const (
 	parkTimeout = 30 * time.Second
 	parkPeriod  = 30 * time.Second       // between two checks of all parked ports
 	parkRetry   = 2 * time.Second        // after a failed check
-	parkYield   = 2 * time.Second        // the longest that a worker waits for pods
-	parkBusy    = 200 * time.Millisecond // before a port with a running call is checked again
+	parkBusy    = 200 * time.Millisecond // before a port is checked again that had to wait for a call
 	parkRefused = 5 * time.Minute        // after the node could not park, until the next try
 )
 
@@ -48,13 +48,11 @@ type parker struct {
 	ports   *ports
 	byPort  *keylock.Locks[string]
 	queue   portQueue
+	pods    atomic.Int64 // calls that are plugging a pod now
 
 	mu      sync.Mutex
-	looked  bool // whether the ports parked at the start are known
 	parked  map[string]parked
-	pods    int           // calls that are plugging a pod now
-	idle    chan struct{} // closed when no such call is left; nil: no such call runs
-	refused time.Time     // when the node last could not park
+	refused time.Time // when the node last could not park
 }
 
 // parked is what is known of a parked port.
@@ -71,22 +69,21 @@ func newParker(o Options, j *journal, p *ports, byPort *keylock.Locks[string]) *
 	}
 }
 
-// run works until ctx ends. Parked ports stay then.
+// run works until ctx ends. Parked ports stay then. It checks all parked ports, first as soon as the
+// ports are known, and only then begins to park and unpark.
 func (p *parker) run(ctx context.Context) error {
-	var looking sync.WaitGroup
-	looking.Go(func() { p.lookForever(ctx) })
-	p.queue.run(ctx, "parking a port", p.sync)
-	looking.Wait()
-	return nil
-}
-
-// lookForever checks all parked ports, first as soon as the ports are known.
-func (p *parker) lookForever(ctx context.Context) {
+	var working sync.WaitGroup
+	defer working.Wait()
+	start := sync.OnceFunc(func() {
+		working.Go(func() { p.queue.run(ctx, "parking a port", p.sync) })
+	})
 	for {
 		changed, wait := p.ports.next(), parkPeriod
 		if p.ports.synced() {
 			changed = nil
-			if err := p.look(ctx); err != nil && ctx.Err() == nil {
+			if err := p.look(ctx); err == nil {
+				start()
+			} else if ctx.Err() == nil {
 				logr.FromContextOrDiscard(ctx).Error(err, "looking for parked ports, will try again")
 				wait = parkRetry
 			}
@@ -95,7 +92,7 @@ func (p *parker) lookForever(ctx context.Context) {
 		case <-changed:
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -133,7 +130,6 @@ func (p *parker) note(found map[string]bool) {
 			p.parked[name] = is
 		}
 	}
-	p.looked = true
 }
 
 // observe takes a port's state in the API.
@@ -158,9 +154,9 @@ func (p *parker) wants(port *v1.KuryrPort) bool {
 
 // sync parks or unparks a port, if needed.
 func (p *parker) sync(ctx context.Context, name string) error {
-	p.yield(ctx)
-	if !p.hasLooked() || ctx.Err() != nil {
-		return nil // the first check queues it again
+	if p.pods.Load() > 0 { // parking would delay them
+		p.queue.AddAfter(name, parkBusy)
+		return nil
 	}
 	release, free := p.byPort.Try(name)
 	if !free {
@@ -215,8 +211,7 @@ func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
 	if port == nil || !port.Spec.VIF.ByAgent() {
 		return nil
 	}
-	is, there := p.known(port.Name)
-	if !there && p.hasLooked() || is.grouped && slices.Equal(is.groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
+	if is, _ := p.known(port.Name); is.grouped && slices.Equal(is.groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
 		return nil
 	}
 	return p.parking.Unpark(ctx, port.Name)
@@ -225,39 +220,14 @@ func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
 // plugging notes that a call is plugging a pod until it calls done. Parking yields to that call.
 // The port no longer counts as parked.
 func (p *parker) plugging(port string) (done func()) {
+	p.pods.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if is, there := p.parked[port]; there {
 		is.whole = false
 		p.parked[port] = is
 	}
-	if p.pods++; p.idle == nil {
-		p.idle = make(chan struct{})
-	}
-	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.pods--; p.pods == 0 {
-			close(p.idle)
-			p.idle = nil
-		}
-	}
-}
-
-// yield waits while pods are being plugged, for a limited time.
-func (p *parker) yield(ctx context.Context) {
-	p.mu.Lock()
-	idle := p.idle
-	p.mu.Unlock()
-	if idle == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, parkYield)
-	defer cancel()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	return func() { p.pods.Add(-1) }
 }
 
 // refuse notes that this node cannot park, and logs it once in a while.
@@ -274,13 +244,6 @@ func (p *parker) isRefused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(p.refused) < parkRefused
-}
-
-// hasLooked reports whether the ports that were parked at the start are known.
-func (p *parker) hasLooked() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.looked
 }
 
 func (p *parker) set(name string, is parked) {
