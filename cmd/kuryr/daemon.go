@@ -73,9 +73,11 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 		return err
 	}
 	giveLogger(ctx)
-	if o.API, err = daemon.Connect(cluster, o.Node); err != nil {
+	api, err := daemon.Connect(cluster, o.Node)
+	if err != nil {
 		return err
 	}
+	o.API, o.Services = api, api
 	if !o.Settings.Park {
 		f.parking = ""
 	}
@@ -86,9 +88,6 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	defer set.Close()
 	o.Drivers, o.Parking = set, set
 	o.Tables = &nft.Tables{Opened: filepath.Join(o.Settings.StateDir, "loopback")}
-	if o.Services, err = daemon.ConnectServices(cluster); err != nil {
-		return err
-	}
 	d, err := daemon.New(ctx, o)
 	if err != nil {
 		return err

@@ -4,14 +4,14 @@
 package daemon
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
@@ -65,52 +65,34 @@ func listens(p cni.HostPort, v6 bool) bool {
 	if !errors.Is(unix.Bind(fd, sockaddr(p.Address, p.Port, v6)), unix.EADDRINUSE) {
 		return false
 	}
-	return waits(unix.AF_INET6, protocol, p, v6) || !v6 && waits(unix.AF_INET, protocol, p, v6)
+	return protocol == unix.IPPROTO_SCTP || waits(unix.AF_INET6, protocol, p, v6) || !v6 && waits(unix.AF_INET, protocol, p, v6)
 }
 
-// From struct inet_diag_req_v2, and from struct inet_diag_msg, the answer.
-const (
-	diagRequestSize             = 56
-	diagStates, diagPort        = 4, 8 // in the request
-	diagSource, diagMessageSize = 8, 72
-	// TCP_CLOSE is also the state of unconnected UDP sockets. The other one is TCP_LISTEN.
-	stateClosed, stateListening = 7, 10
-)
+// States of sockets that accept any client. An unconnected UDP socket has the first one.
+const stateClosed, stateListening = 7, 10
 
-// waits reports whether a socket of that family accepts any client at the port. A connected socket
-// does not count: the kernel tracks its connection, so a pod's host port of the same number takes
-// nothing from it. A socket that cannot be examined counts.
-func waits(family, protocol int, p cni.HostPort, v6 bool) bool {
-	state := stateListening
+// waits reports whether a TCP or UDP socket of that family accepts any client at the port. A
+// connected socket does not count: the kernel tracks its connection, so a pod's host port of the same
+// number takes nothing from it. Sockets that cannot be examined count.
+func waits(family uint8, protocol int, p cni.HostPort, v6 bool) bool {
+	list, state := netlink.SocketDiagTCP, uint8(stateListening)
 	if protocol == unix.IPPROTO_UDP {
-		state = stateClosed
+		list, state = netlink.SocketDiagUDP, stateClosed
 	}
-	ask := make([]byte, diagRequestSize)
-	ask[0], ask[1] = byte(family), byte(protocol)
-	binary.NativeEndian.PutUint32(ask[diagStates:], 1<<state)
-	binary.BigEndian.PutUint16(ask[diagPort:], p.Port)
-	req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-	req.AddRawData(ask)
-	answers, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
-	if err != nil {
-		return true
-	}
-	return slices.ContainsFunc(answers, func(m []byte) bool {
-		return len(m) < diagMessageSize || meets(family, m[diagSource:diagSource+16], p.Address, v6)
+	sockets, err := list(family)
+	return err != nil || slices.ContainsFunc(sockets, func(s *netlink.Socket) bool {
+		return s.ID.SourcePort == p.Port && s.State == state && meets(s.ID.Source, p.Address, v6)
 	})
 }
 
 // meets reports whether a socket at an address gets packets for the requested address, or for any
-// address of the family if none is requested. raw has the kernel's form for its family.
-func meets(family int, raw []byte, asked netip.Addr, v6 bool) bool {
-	if family == unix.AF_INET {
-		raw = raw[:4]
-	}
-	at, _ := netip.AddrFromSlice(raw)
+// address of the family if none is requested.
+func meets(socket net.IP, asked netip.Addr, v6 bool) bool {
+	at, _ := netip.AddrFromSlice(socket)
+	at, asked = at.Unmap(), asked.Unmap()
 	if at.IsUnspecified() { // [::] is usually for both families
 		return true
 	}
-	at, asked = at.Unmap(), asked.Unmap()
 	return at.Is6() == v6 && (!asked.IsValid() || asked.IsUnspecified() || asked == at)
 }
 

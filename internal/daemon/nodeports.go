@@ -54,8 +54,9 @@ type nodePorts struct {
 	// Only the loop uses the fields below.
 	services *serviceWatch // nil: Services are not served
 	// kept: the tables are an earlier process's, because the Services are not known yet.
-	kept   bool
-	logged map[string]string // the last logged text by subject, to log it once
+	kept      bool
+	logged    map[string]string          // the last logged text by subject, to log it once
+	conflicts map[nodeport.Conflict]bool // of the last round
 
 	entries   [2]atomic.Int64 // in the tables, of IPv4 and IPv6
 	forwarded [2]atomic.Bool

@@ -6,8 +6,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/go-logr/logr"
 
@@ -53,21 +51,17 @@ func (n *nodePorts) tell(subject string, err error, say func(error)) {
 	n.logged[subject] = now
 }
 
+// tellConflicts logs each conflict when it begins.
 func (n *nodePorts) tellConflicts(log logr.Logger, conflicts []nodeport.Conflict) {
-	now := map[string]bool{}
+	now := map[nodeport.Conflict]bool{}
 	for _, c := range conflicts {
-		subject := fmt.Sprintf("conflict %s %s %s %d", c.For, c.Address, c.Protocol, c.Port)
-		now[subject] = true
-		n.tell(subject, errors.New(c.Holder), func(error) {
+		now[c] = true
+		if !n.conflicts[c] {
 			log.Info("two objects claim the same port: a Service wins over a pod, and an older object over a younger one",
 				"for", c.For, "holder", c.Holder, "address", c.Address.String(), "protocol", c.Protocol, "port", c.Port)
-		})
-	}
-	for subject := range n.logged {
-		if strings.HasPrefix(subject, "conflict ") && !now[subject] {
-			delete(n.logged, subject)
 		}
 	}
+	n.conflicts = now
 }
 
 var errNotForwarding = errors.New("the node does not forward packets")

@@ -140,7 +140,7 @@ func TestNodePortsConflict(t *testing.T) {
 // permissions for Services. It serves Services after it gets them.
 func TestServicesOnAPIServer(t *testing.T) {
 	c := newCluster(t)
-	from, err := ConnectServices(c.daemon)
+	from, err := Connect(c.daemon, "n1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// services is the part of the Kubernetes API that node ports need. *Services implements it.
+// services is the part of the Kubernetes API that node ports need. *API implements it.
 type services interface {
 	Services() cache.ListerWatcher
 	EndpointSlices() cache.ListerWatcher
