@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
 // In a switch of neutron-openvswitch-agent, networks are VLANs of the switch, whose numbers the
@@ -42,7 +40,7 @@ var errSharedZone = errors.New("neutron-openvswitch-agent tracks the connections
 
 // errNobodys: nothing would put ports into their networks.
 var errNobodys = fmt.Errorf("neither OVN nor neutron-openvswitch-agent controls Open vSwitch on this node: external_ids of its table Open_vSwitch have no ovn-remote, "+
-	"and the bridge has no OpenFlow controller. Start ovn-controller or neutron-openvswitch-agent: %w", ErrDataPath)
+	"and no bridge has an OpenFlow controller. Start ovn-controller or neutron-openvswitch-agent: %w", ErrDataPath)
 
 // errNotAgents: neutron-openvswitch-agent would never take the port into its network. A cloud that
 // has moved from the agent to OVN leaves vif_details as they are (neutron 21.0.0:
@@ -91,45 +89,23 @@ func (o ovs) explain(ctx context.Context, i Interface, missing string) string {
 	defer cancel()
 	bridge := o.set.bridge(i)
 	state := "is connected to bridge " + bridge + ", so see its log"
-	if connected, err := o.set.db.controllers(ctx, bridge); err != nil || !slices.Contains(connected, true) {
+	if connected, err := o.set.db.controllers(ctx); err != nil || !slices.Contains(connected, true) {
 		state = "is not connected to bridge " + bridge + ": start it"
 	}
 	return fmt.Sprintf("%s. The agent %s; 'openstack port show %s' has the binding, which must be of this node", missing, state, i.PortID)
 }
 
-// controllers returns for each OpenFlow controller of the bridge whether it is connected.
-// neutron-openvswitch-agent sets one, itself, which stays while the agent is away.
-func (d *database) controllers(ctx context.Context, bridge string) ([]bool, error) {
-	res, err := d.transact(ctx, selectOp("Bridge", named(bridge), "controller"), selectOp("Controller", nil, "_uuid", "is_connected"))
+// controllers returns for each OpenFlow controller of the switch whether it is connected.
+// neutron-openvswitch-agent sets one for each bridge, itself, which stays while the agent is away.
+func (d *database) controllers(ctx context.Context) ([]bool, error) {
+	res, err := d.transact(ctx, selectOp("Controller", nil, "is_connected"))
 	if err != nil {
 		return nil, err
 	}
-	var ours []string
-	for _, r := range res[0].Rows {
-		ours = uuids(r["controller"])
-	}
 	var connected []bool
-	for _, r := range res[1].Rows {
-		if id, _ := r["_uuid"].(ovsdb.UUID); slices.Contains(ours, id.GoUUID) {
-			is, _ := r["is_connected"].(bool)
-			connected = append(connected, is)
-		}
+	for _, r := range res[0].Rows {
+		is, _ := r["is_connected"].(bool)
+		connected = append(connected, is)
 	}
 	return connected, nil
-}
-
-// uuids reads a column that is a set of references. A set of one reads as the one.
-func uuids(column any) []string {
-	var ids []string
-	switch v := column.(type) {
-	case ovsdb.UUID:
-		ids = append(ids, v.GoUUID)
-	case ovsdb.OvsSet:
-		for _, e := range v.GoSet {
-			if id, ok := e.(ovsdb.UUID); ok {
-				ids = append(ids, id.GoUUID)
-			}
-		}
-	}
-	return ids
 }

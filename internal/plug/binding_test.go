@@ -367,38 +367,3 @@ func nodeWithShell(t *testing.T) string {
 	}
 	return root
 }
-
-// A port that blocks another one in a sandbox is not removed while another call for it runs.
-func TestEarlierPortIsTakenOutAlone(t *testing.T) {
-	nodetest.Need(t)
-	d, r := newRecorder(t)
-	ns := newNamespace(t)
-	earlier, next := pod(t, "midonet", 1, ns), pod(t, "midonet", 2, ns)
-	next.ContainerID = earlier.ContainerID
-	mustPlug(t, d, earlier)
-	r.end(t, `mkdir "$here/$KURYR_PORT_ID" || touch "$here/twice"
-while [ "$1" = unplug ] && [ ! -e "$here/go" ]; do sleep 0.01; done
-rmdir "$here/$KURYR_PORT_ID"`)
-	is := func(name string) bool {
-		_, err := os.Stat(filepath.Join(r.dir, name))
-		return err == nil
-	}
-	ended := make(chan error, 2)
-	go func() { ended <- d.Unplug(t.Context(), earlier) }()
-	eventually(t, "the driver to be at it", func() bool { return is(earlier.PortID) })
-	go func() { ended <- d.Plug(t.Context(), next) }()
-	for end := time.Now().Add(time.Second); time.Now().Before(end) && !is("twice"); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	r.end(t, "")
-	script(t, r.dir, "go", "")
-	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-	if is("twice") {
-		t.Error("two calls had the driver unplug the same port at once")
-	}
-	mustCheck(t, d, next)
-}

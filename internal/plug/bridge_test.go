@@ -245,21 +245,6 @@ func TestPortGoesToItsNewSandboxAndStays(t *testing.T) {
 	mustCheck(t, d, q)
 }
 
-// The pod got another port after the first ADD had been interrupted. The sandbox is the same, and
-// has an interface with that name.
-func TestEarlierPortOfTheSandboxMakesWay(t *testing.T) {
-	d := bridges(t)
-	ns := newNamespace(t)
-	p, q := pod(t, "bridge", 11, ns), pod(t, "bridge", 12, ns)
-	q.ContainerID = p.ContainerID
-	mustPlug(t, d, p)
-	mustPlug(t, d, q)
-	mustCheck(t, d, q)
-	if hasDevice(t, plug.HostDevice(p.PortID)) {
-		t.Error("the earlier port is still plugged")
-	}
-}
-
 func TestManyAtOnce(t *testing.T) {
 	d := bridges(t)
 	const pods = 24

@@ -79,10 +79,23 @@ func (i Interface) check() error {
 	case i.MTU != 0 && (i.MTU < minMTU || i.MTU > maxMTUVeth):
 		return fmt.Errorf("MTU of %d bytes: %w", i.MTU, ErrInvalid)
 	}
-	if i.Type == "ovs" && i.Hybrid {
-		return fmt.Errorf("port %s: %w", i.PortID, errHybrid)
+	if err := i.checkType(); err != nil {
+		return err
 	}
 	return i.checkAddresses()
+}
+
+// checkType returns what a port of its type lacks.
+func (i Interface) checkType() error {
+	switch {
+	case i.Type == "ovs" && i.Hybrid:
+		return fmt.Errorf("port %s: %w", i.PortID, errHybrid)
+	case (i.Type == "ovs" || i.Type == "macvlan") && len(i.MAC) == 0:
+		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
+	case i.Type == "vlan" && (i.VLANID < 1 || i.VLANID > 4094):
+		return fmt.Errorf("VLAN ID %d of port %s, want 1 to 4094: %w", i.VLANID, i.PortID, ErrInvalid)
+	}
+	return nil
 }
 
 func (i Interface) checkAddresses() error {

@@ -21,14 +21,6 @@ var _ kind = macvlan{}
 func (macvlan) name() string   { return "macvlan" }
 func (macvlan) module() string { return "macvlan" }
 
-// check requires the port's own MAC address: the SDN would drop traffic from any other.
-func (macvlan) check(i Interface) error {
-	if len(i.MAC) == 0 {
-		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
-	}
-	return nil
-}
-
 func (macvlan) link(attrs netlink.LinkAttrs, _ Interface) netlink.Link {
 	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
 }

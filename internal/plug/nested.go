@@ -30,7 +30,6 @@ var _ Driver = (*nested)(nil)
 type kind interface {
 	name() string   // the kernel's name for such devices
 	module() string // the kernel module that makes them
-	check(i Interface) error
 	link(attrs netlink.LinkAttrs, i Interface) netlink.Link
 	// rival reports whether l, on the same parent, conflicts with i's device.
 	rival(l netlink.Link, i Interface) bool
@@ -39,9 +38,6 @@ type kind interface {
 }
 
 func (n *nested) Plug(ctx context.Context, i Interface) error {
-	if err := n.kind.check(i); err != nil {
-		return err
-	}
 	return n.with(i, func(c child) error {
 		if c.intact() != nil {
 			if err := c.plug(ctx); err != nil {
@@ -95,9 +91,6 @@ func (n *nested) Unplug(_ context.Context, i Interface) error {
 }
 
 func (n *nested) Check(_ context.Context, i Interface) error {
-	if err := n.kind.check(i); err != nil {
-		return err
-	}
 	return n.with(i, child.intact)
 }
 

@@ -39,9 +39,6 @@ func (o ovs) prepare(ctx context.Context, p pair) (layout, error) {
 	if v.rival != nil {
 		return layout{}, fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
 	}
-	if len(i.MAC) == 0 {
-		return layout{}, fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
-	}
 	if v.row != nil && !v.row.ours() {
 		return layout{}, fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
 	}

@@ -77,7 +77,7 @@ func (d paired) plug(ctx context.Context, p pair, ns netns, l layout) error {
 			return err
 		}
 	}
-	if node, err = d.make(ctx, p, ns, l); err != nil {
+	if node, err = p.create(ns, d.set.mtu(p.i, l)); err != nil {
 		return err
 	}
 	if err := d.connect(ctx, p, node); err != nil {
@@ -87,26 +87,6 @@ func (d paired) plug(ctx context.Context, p pair, ns netns, l layout) error {
 		d.set.made.Add(1)
 	}
 	return inSandbox(ns, p.i, l.raw, sandbox.configure)
-}
-
-// make makes the pair. If an interface of one of Kuryr's earlier ports blocks it, because a call
-// was interrupted, make removes that one first.
-func (d paired) make(ctx context.Context, p pair, ns netns, l layout) (netlink.Link, error) {
-	node, err := p.create(ns, d.set.mtu(p.i, l))
-	if err == nil {
-		return node, nil
-	}
-	earlier, found := d.set.inTheWay(p, ns)
-	if !found {
-		return nil, err
-	}
-	// This cannot deadlock: a call that plugs the earlier port elsewhere has already removed the
-	// interface that blocks this one.
-	err = d.set.alone(ctx, earlier.PortID, func() error { return d.Unplug(ctx, earlier) })
-	if err != nil {
-		return nil, fmt.Errorf("taking port %s out of the sandbox: %w", earlier.PortID, err)
-	}
-	return p.create(ns, d.set.mtu(p.i, l))
 }
 
 // connect brings the node's end up, and keeps the node's own stack off it. It does not undo later

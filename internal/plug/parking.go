@@ -144,20 +144,6 @@ func mountNetns(from, path string) error {
 	return nil
 }
 
-// behind returns the index of the node's end of a pair, given the index of its far end. It
-// returns 0 if no pair matches.
-func (p *parking) behind(far int) int {
-	lot, err := p.open()
-	if err != nil {
-		return 0
-	}
-	l, err := lot.h.LinkByIndex(far)
-	if err != nil || l.Type() != "veth" {
-		return 0
-	}
-	return l.Attrs().ParentIndex
-}
-
 // openLot takes ns over, and closes it if it fails.
 func openLot(ns netns) (*lot, error) {
 	l := &lot{ns: ns}

@@ -56,7 +56,8 @@ type Route struct {
 // same result. Calls for different ports may run in parallel.
 type Driver interface {
 	// Plug connects the port and configures the sandbox's end. It reuses or replaces what an
-	// interrupted call left. A port that is plugged into another sandbox is removed from there.
+	// interrupted call left. A port that is plugged into another sandbox is removed from there. An
+	// earlier port of i's sandbox must be unplugged before.
 	Plug(ctx context.Context, i Interface) error
 	// Wait returns after the data path passes the port's traffic, or at once if the data path
 	// does not report that. Plug, or at the latest Wait, announces the port's addresses to its

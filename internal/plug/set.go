@@ -89,16 +89,13 @@ func (s *Set) Ready(ctx context.Context) error {
 	if s.config.OVSDB == "" {
 		return nil
 	}
-	if _, err := netlink.LinkByName(s.config.Bridge); err == nil && !s.hasSocket() {
-		return nil
-	}
-	if !s.hasSocket() && (s.hasBindings() || s.hasParent()) {
+	if _, err := netlink.LinkByName(s.config.Bridge); !s.hasSocket() && (err == nil || s.hasBindings() || s.hasParent()) {
 		return nil
 	}
 	v, err := s.db.look(ctx, query{bridge: s.config.Bridge})
 	if err == nil && !v.ovn && !s.hasBindings() && !s.hasParent() {
 		var controllers []bool
-		if controllers, err = s.db.controllers(ctx, s.config.Bridge); err == nil && len(controllers) == 0 {
+		if controllers, err = s.db.controllers(ctx); err == nil && len(controllers) == 0 {
 			err = errNobodys
 		}
 	}

@@ -144,36 +144,3 @@ func carrier(ctx context.Context, h *netlink.Handle, name string) error {
 	}
 	return nil
 }
-
-// inTheWay returns the earlier one of Kuryr's ports whose interface has the name of the sandbox's
-// end in the same sandbox. ok is false for another interface.
-func (s *Set) inTheWay(p pair, ns netns) (Interface, bool) {
-	index := 0
-	err := inSandbox(ns, p.i, false, func(b sandbox) error {
-		l, err := b.h.LinkByName(p.i.Name)
-		if err != nil {
-			return err
-		}
-		switch l.Type() {
-		case "veth":
-			index = l.Attrs().ParentIndex
-		case "macvlan":
-			index = s.parking.behind(l.Attrs().ParentIndex)
-		}
-		return nil
-	})
-	if err != nil || index == 0 {
-		return Interface{}, false
-	}
-	node, err := p.node.LinkByIndex(index)
-	if err != nil {
-		return Interface{}, false
-	}
-	m, ok := parseMark(node.Attrs().Alias)
-	if !ok || m.sandbox != p.i.ContainerID || m.name != p.i.Name || m.port == p.i.PortID {
-		return Interface{}, false
-	}
-	earlier := p.i
-	earlier.PortID = m.port
-	return earlier, true
-}

@@ -20,13 +20,6 @@ var _ kind = vlan{}
 func (vlan) name() string   { return "vlan" }
 func (vlan) module() string { return "8021q" }
 
-func (vlan) check(i Interface) error {
-	if i.VLANID < 1 || i.VLANID > 4094 {
-		return fmt.Errorf("VLAN ID %d of port %s, want 1 to 4094: %w", i.VLANID, i.PortID, ErrInvalid)
-	}
-	return nil
-}
-
 // link binds the device loosely. It stays up, with its routes, while the node's interface is down
 // for a moment, for example while its address is being configured.
 func (vlan) link(attrs netlink.LinkAttrs, i Interface) netlink.Link {
