@@ -113,6 +113,8 @@ func (b bridge) attached(_ context.Context, p pair, node netlink.Link) error {
 	switch {
 	case err != nil:
 		return err
+	case br.Attrs().Flags&net.FlagUp == 0:
+		return fmt.Errorf("bridge %s is down", br.Attrs().Name)
 	case a.MasterIndex != br.Attrs().Index:
 		return fmt.Errorf("device %s is not on bridge %s", a.Name, br.Attrs().Name)
 	case a.Flags&net.FlagUp == 0:
@@ -132,8 +134,8 @@ func (b bridge) kept(ctx context.Context, p pair, node netlink.Link) (bool, erro
 // forget takes the device off the bridge for a moment. Otherwise the bridge would remember three
 // things about it for minutes, all from the pod's packets, and send other pods' packets there: the
 // MAC addresses that it has seen, the multicast groups with listeners, and whether there is a
-// multicast router. It also removes the port's addresses from the node's connection tracking, which routed
-// packets pass, and bridged packets may pass (br_netfilter).
+// multicast router. It also removes the port's addresses from the node's connection tracking, which
+// routed packets pass, and bridged packets may pass (br_netfilter).
 func (bridge) forget(ctx context.Context, p pair, node netlink.Link) error {
 	err := p.node.LinkSetNoMaster(node)
 	if err == nil {

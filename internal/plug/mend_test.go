@@ -101,6 +101,9 @@ func TestMendBridge(t *testing.T) {
 	mended(t, s, all)
 	sh(t, "ip", "link", "set", plug.HostDevice(all[0].PortID), "nomaster", "down")
 	mended(t, s, all, all[0])
+	sh(t, "ip", "link", "set", "br-test", "down")
+	mended(t, s, all, all[0]) // which has the bridge up for all
+	transfer(t, a, b, addr(all[1], 0))
 	br, err := netlink.LinkByName("br-test")
 	if err != nil {
 		t.Fatal(err)
