@@ -10,6 +10,7 @@
 package config
 
 import (
+	"encoding/json"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,14 +67,16 @@ type Neutron struct {
 // Pods describes the ports of pods.
 type Pods struct {
 	ProjectID        string   `json:"projectID,omitempty"` // empty: the credential's own
-	SubnetIDs        []string `json:"subnetIDs"`           // of one network; one address of each; required. Of an entry that is a list the first
+	SubnetIDs        []string `json:"-"`                   // of one network; one address of each; required. Of an entry that is a list the first
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
 	VIFType          string   `json:"vifType,omitempty"` // empty: as Neutron says of each port
 	PortDebug        bool     `json:"portDebug,omitempty"`
 
 	// MoreSubnetIDs are the others of an entry of SubnetIDs that is a list, by its first: the
 	// address is of the first of them that has one left.
-	MoreSubnetIDs map[string][]string `json:"-"` // in the file: see SubnetIDs
+	MoreSubnetIDs map[string][]string `json:"-"`
+	// InFile is SubnetIDs and MoreSubnetIDs as the file has them. Load empties it.
+	InFile []json.RawMessage `json:"subnetIDs"`
 
 	// SecurityGroups says which pods have other groups than SecurityGroupIDs;
 	// the first rule that selects a pod counts.

@@ -3,7 +3,13 @@
 
 package config
 
-import "reflect"
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Paths returns the paths of all fields, for tests.
 func Paths() []string {
@@ -40,11 +46,24 @@ func Unchanged(a, b *Config) []string {
 
 func each(v reflect.Value, path string, f func(string, reflect.Value)) {
 	for _, field := range named(v.Type()) {
-		at, value := join(path, fieldName(field)), v.FieldByIndex(field.Index)
-		if value.Kind() == reflect.Struct && value.Type() != durationType {
+		at, value := strings.TrimPrefix(path+"."+fieldName(field), "."), v.FieldByIndex(field.Index)
+		if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[metav1.Duration]() {
 			each(value, at, f)
 			continue
 		}
 		f(at, value)
 	}
+}
+
+// named returns the fields of struct t that the file has names for. Those of an embedded struct are
+// fields of t.
+func named(t reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+		return f.Anonymous || fieldName(f) == "-"
+	})
+}
+
+func fieldName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }

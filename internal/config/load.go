@@ -66,6 +66,7 @@ func parse(data []byte, draft bool) (*Config, error) {
 	c.APIVersion, c.Kind = "", "" // have to be said
 	d := decoder{lines: map[string]int{}, draft: draft}
 	d.document(root, c)
+	d.subnets(&c.Pods)
 	if draft {
 		blank(c)
 	}
