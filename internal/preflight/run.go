@@ -10,7 +10,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,14 +19,13 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Sources is where a run reads. All fields except Now must be set.
+// Sources is where a run reads. All fields must be set.
 type Sources struct {
 	Cloud sdn.Survey
 	// Kubernetes reads the API server. It must not be a cache: a run reads kinds that nothing else
 	// watches, and page by page.
 	Kubernetes client.Reader
 	Config     *config.Config
-	Now        func() time.Time // the clock that is compared with the cloud's; nil: time.Now
 }
 
 // Run makes all checks. It always returns a report: a check without its facts has severity Unknown.
@@ -43,10 +41,6 @@ func Run(ctx context.Context, s Sources) preflight.Report {
 		all.Go(func() { f.Balancing = s.Cloud.SurveyBalancing(ctx, f.Config.ServiceProjectID) })
 	}
 	all.Wait()
-	f.Now = f.Networks.Asked
-	if s.Now != nil { // another clock: as far from this process' own as it is now
-		f.Now = f.Now.Add(time.Until(s.Now()))
-	}
 	return preflight.Check(f)
 }
 
@@ -55,7 +49,7 @@ func configOf(c *config.Config) preflight.Config {
 	out := preflight.Config{
 		ProjectID: c.Pods.ProjectID, SecurityGroupIDs: c.Pods.SecurityGroupIDs, NodeMTU: c.Node.MTU,
 		WarmUp:           c.Pools.WarmUp,
-		ServiceProjectID: s.ProjectID, ServiceSubnetIDs: s.SubnetIDs, NodeSubnetIDs: s.NodeSubnetIDs, Provider: s.Provider,
+		ServiceProjectID: s.ProjectID, ServiceSubnetIDs: s.SubnetIDs, Provider: s.Provider,
 		ExternalNetworkID: s.ExternalNetworkID, ExternalSubnetID: s.ExternalSubnetID,
 	}
 	for _, id := range c.Pods.SubnetIDs {
@@ -82,7 +76,7 @@ func queryOf(c preflight.Config) sdn.NetworkQuery {
 	}
 	if len(c.ServiceSubnetIDs) > 0 {
 		q.ProjectIDs = append(q.ProjectIDs, c.ServiceProjectID)
-		q.SubnetIDs = slices.Concat(q.SubnetIDs, c.ServiceSubnetIDs, c.NodeSubnetIDs, []string{c.ExternalSubnetID})
+		q.SubnetIDs = slices.Concat(q.SubnetIDs, c.ServiceSubnetIDs, []string{c.ExternalSubnetID})
 		q.NetworkIDs = append(q.NetworkIDs, c.ExternalNetworkID)
 	}
 	addNamespaces(&q, &c.NamespaceConfig)

@@ -46,7 +46,6 @@ type world struct {
 	config  *config.Config
 	objects []client.Object
 	funcs   interceptor.Funcs
-	now     func() time.Time
 }
 
 func newWorld(t *testing.T, change ...func(*openstacksim.Options)) *world {
@@ -200,7 +199,7 @@ func (w *world) run() plan.Report {
 		},
 		Open: func(t tenants.Tenant) tenants.Session { return b.As(t.Cloud, t.ProjectID) },
 	})
-	return preflight.Run(w.t.Context(), preflight.Sources{Cloud: cloud, Kubernetes: reader, Config: w.config, Now: w.now})
+	return preflight.Run(w.t.Context(), preflight.Sources{Cloud: cloud, Kubernetes: reader, Config: w.config})
 }
 
 // answers has the cloud answer a path otherwise.

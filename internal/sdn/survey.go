@@ -6,7 +6,6 @@ package sdn
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -72,11 +71,6 @@ type NetworkSurvey struct {
 	// BindsShown says whether ports show the host that they are bound to, which a cloud shows to
 	// those who may choose it. nil: no port was shown at all.
 	BindsShown *bool
-	// Clock is the cloud's time at the answer of one request, and Asked the time of this process
-	// just before that request. The clock is zero if the cloud does not tell.
-	Clock, Asked time.Time
-	// Took is how long the answer with Clock took.
-	Took time.Duration
 }
 
 // SurveyedSubnet is a subnet.

@@ -33,10 +33,8 @@ type breakage struct {
 // all of them, on the simulator.
 var notOnBed = map[string]string{
 	"ExtensionMissing":     "the bed's Neutron has each extension that a configuration can need; without one it would be another Neutron",
-	"ExtensionUseful":      "likewise",
 	"OctaviaOld":           "the bed's Octavia is that of Zed or of 2025.1",
 	"LoadBalancingMissing": "the bed's cloud has Octavia; without it it would be another cloud",
-	"ClockSkew":            "the bed's cloud and its nodes are one machine, with one clock",
 }
 
 // is is a change of fields of the configuration.
@@ -109,7 +107,6 @@ var broken = []breakage{
 	{want: "Error PodSubnetMissing", config: is(object{"pods.subnetIDs": []string{missingID}})},
 	{want: "Error PodNetworkMismatch", config: of("pods.subnetIDs", func(r *readiness) any { return []string{r.pods, r.services} })},
 	{want: "Error ServiceSubnetMissing", config: is(object{"services.subnetIDs": []string{missingID}})},
-	{want: "Error NodeSubnetMissing", config: is(object{"services.nodeSubnetIDs": []string{missingID}})},
 	{want: "Error NetworkDown", mends: true, breaks: func(t *testing.T, r *readiness) {
 		set(t, r, "network", r.network, object{"admin_state_up": false}, object{"admin_state_up": true})
 	}},
@@ -170,7 +167,6 @@ var broken = []breakage{
 		set(t, r, "subnet", r.services, pools("10.96.0.2"), pools("10.97.0.1"))
 	}},
 	{want: "Error DNSOutside", config: func(r *readiness) object { return object{"services.subnetIDs": []string{r.pods}} }},
-	{want: "Error ClusterIPOutside", config: func(r *readiness) object { return object{"services.subnetIDs": []string{r.pods}} }},
 	{want: "Warning AddressesOverlap", config: is(object{"pods.subnetIDs": []string{os.Getenv("NODE_SUBNET")}})},
 	{want: "Error NodeAgentDown", config: filled, breaks: func(t *testing.T, r *readiness) {
 		exists(t, r, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n9"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "e2e", Effect: corev1.TaintEffectNoSchedule}}}})

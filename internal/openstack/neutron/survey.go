@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -70,16 +69,14 @@ func readChosen[T session.Listable](ctx context.Context, b *Neutron, many, key s
 	return out, nil
 }
 
-// surveyExtensions also asks for the time and for the credential's project.
+// surveyExtensions also asks for the credential's project.
 func (b *Neutron) surveyExtensions(ctx context.Context, out *sdn.NetworkSurvey) sdn.Read[[]string] {
-	// The login comes first, so that Took is that of one request.
 	own, err := b.Project(ctx)
 	if err != nil {
 		return sdn.Read[[]string]{Err: err}
 	}
-	out.ProjectID, out.Asked = own, time.Now()
-	aliases, err := b.extensions(ctx, session.Request{Clock: &out.Clock})
-	out.Took = time.Since(out.Asked)
+	out.ProjectID = own
+	aliases, err := b.extensions(ctx, session.Request{})
 	if err != nil {
 		return sdn.Read[[]string]{Err: fmt.Errorf("listing extensions: %w", err)}
 	}

@@ -41,9 +41,6 @@ type Request struct {
 	Creates bool
 	// Members is how many of them the provider works at before Octavia answers.
 	Members int
-	// Clock receives the service's time at the answer, to the second; zero: it does not tell. It
-	// may be nil.
-	Clock *time.Time
 }
 
 // LongWork is how many members make a request a long one: OVN's driver takes 0.25 to
@@ -156,9 +153,6 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	status := 0
 	if response != nil {
 		status = response.StatusCode
-		if r.Clock != nil {
-			*r.Clock, _ = http.ParseTime(response.Header.Get("Date"))
-		}
 	}
 	var after time.Duration
 	var answer gophercloud.ErrUnexpectedResponseCode

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 )
 
 // need is an extension of Neutron, and what it is for.
@@ -37,26 +36,14 @@ func (f *Facts) needed() []need {
 	return needs
 }
 
-// useful are extensions that Kuryr profits from.
-var useful = []need{
-	{"network-ip-availability", "knowing a full subnet before a request fails", false},
-	{"quota_details", "knowing a full quota before a request fails", false},
-	{"standard-attr-timestamp", "knowing the age of ports without an owner", false},
-	{"net-mtu", "the MTU of pods", false},
-}
-
-func extensionMissing(f *Facts, k Kind) []Finding { return f.lacking(k, f.needed(), "is needed for") }
-
-func extensionUseful(f *Facts, k Kind) []Finding { return f.lacking(k, useful, "Kuryr uses for") }
-
-func (f *Facts) lacking(k Kind, all []need, verb string) []Finding {
+func extensionMissing(f *Facts, k Kind) []Finding {
 	if err := f.Networks.Extensions.Err; err != nil {
-		return k.unknown("extensions of Neutron", "Neutron has those that Kuryr uses", err)
+		return k.unknown("extensions of Neutron", "Neutron has those that Kuryr needs", err)
 	}
 	var out []Finding
-	for _, n := range all {
+	for _, n := range f.needed() {
 		if !slices.Contains(f.Networks.Extensions.Value, n.alias) {
-			out = append(out, k.ifAll(n.all).found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
+			out = append(out, k.ifAll(n.all).found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which is needed for %s.", n.alias, n.what),
 				"openstack extension list --network # then service_plugins and extension_drivers of neutron.conf"))
 		}
 	}
@@ -125,33 +112,4 @@ func (f *Facts) groupRules() []string {
 		out = append(out, ruleCommand(p, "kuryr-pods"))
 	}
 	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES kuryr-pods")
-}
-
-// maxSkew is the difference of clocks that is no finding.
-const maxSkew = 30 * time.Second
-
-// clockSkew compares the clocks. The cloud read its own at some time of the request, and told it in
-// whole seconds.
-func clockSkew(f *Facts, k Kind) []Finding {
-	n := &f.Networks
-	if n.Clock.IsZero() {
-		return nil
-	}
-	early, late := n.Clock.Sub(f.Now.Add(n.Took)), n.Clock.Add(time.Second).Sub(f.Now)
-	skew := time.Duration(0)
-	switch {
-	case early > 0:
-		skew = early
-	case late < 0:
-		skew = late
-	}
-	if skew.Abs() <= maxSkew {
-		return nil
-	}
-	word := "ahead of"
-	if skew < 0 {
-		word = "behind"
-	}
-	return []Finding{k.found("clock", fmt.Sprintf("The clock of Neutron is %s %s Kuryr's. Tokens may expire early, and Kuryr may misjudge the age of a port.",
-		skew.Abs().Round(time.Second), word), "chronyc tracking # on the node of the controller, and on Neutron's hosts")}
 }

@@ -101,36 +101,26 @@ func (f *Facts) otherGateway(s sdn.SurveyedSubnet, p netip.Prefix) []string {
 	return []string{set}
 }
 
-func clusterIPOutside(f *Facts, k Kind) []Finding {
-	return f.outside(k, false, "Services", "They get no load balancer for it.")
-}
-
+// dnsOutside reports the cluster's DNS if no cluster IP of it is in a subnet of services.subnetIDs. Another
+// Service says so itself, in condition Planned.
 func dnsOutside(f *Facts, k Kind) []Finding {
-	return f.outside(k, true, "DNS", "Pods cannot resolve names.")
-}
-
-// outside reports Services with a cluster IP in no subnet of services.subnetIDs: DNS that has no other
-// one, or all else.
-func (f *Facts) outside(k Kind, dns bool, what, effect string) []Finding {
 	if !f.serves() {
 		return nil
 	}
 	if err := cmp.Or(f.Cluster.Services.Err, f.Networks.Subnets.Err); err != nil {
-		return k.unknown("cluster IPs of "+what, "they are in the subnets of "+fieldServices, err)
+		return k.unknown("cluster IPs of DNS", "they are in the subnets of "+fieldServices, err)
 	}
 	subnets := f.subnets(f.Config.ServiceSubnetIDs)
 	var bad []string
 	for _, s := range f.Cluster.Services.Value {
-		for _, ip := range s.ClusterIPs {
-			if (s.DNS && !s.in(subnets)) == dns && !within(subnets, netip.PrefixFrom(ip, ip.BitLen())) {
-				bad = append(bad, fmt.Sprintf("%s/%s (%s)", s.Namespace, s.Name, ip))
-			}
+		if s.DNS && !s.in(subnets) {
+			bad = append(bad, fmt.Sprintf("%s/%s (%v)", s.Namespace, s.Name, s.ClusterIPs))
 		}
 	}
 	if len(bad) == 0 {
 		return nil
 	}
-	return []Finding{k.found("Services outside of "+fieldServices, fmt.Sprintf("The cluster IP of %s is in no subnet of %s. %s", list(bad), fieldServices, effect),
+	return []Finding{k.found("Services outside of "+fieldServices, fmt.Sprintf("The cluster IP of %s is in no subnet of %s. Pods cannot resolve names.", list(bad), fieldServices),
 		"kubectl get services -A", editConfig)}
 }
 

@@ -6,14 +6,12 @@ package preflight
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // Facts is all that the checks depend on. Check does not change it.
 type Facts struct {
-	Now       time.Time // of this process, when the cloud was asked: see sdn.NetworkSurvey.Asked
 	Config    Config
 	Networks  sdn.NetworkSurvey
 	Balancing sdn.BalancingSurvey // zero if Config.ServiceSubnetIDs is empty
@@ -30,7 +28,6 @@ type Config struct {
 	NodeMTU           int      // node.mtu; 0: no bound
 	ServiceProjectID  string   // services.projectID; empty: the credential's own
 	ServiceSubnetIDs  []string // services.subnetIDs; empty: Services are left alone
-	NodeSubnetIDs     []string // services.nodeSubnetIDs
 	Provider          string   // services.provider
 	ExternalNetworkID string   // services.externalNetworkID
 	ExternalSubnetID  string   // services.externalSubnetID

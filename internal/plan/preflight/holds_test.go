@@ -143,8 +143,7 @@ var holds = []hold{
 		f.Cluster.ServiceCIDRs.Value = append(f.Cluster.ServiceCIDRs.Value, prefix("10.250.0.0/24"))
 	})},
 	{"DNS", "DNSOutside", true, faults(func(f *facts) { f.Cluster.Services.Value[0].ClusterIPs[0] = addr("10.250.0.10") })},
-	{"one of two addresses of DNS", "ClusterIPOutside", false, faults(dual)},
-	{"a Service", "ClusterIPOutside", false, faults(func(f *facts) { f.Cluster.Services.Value[1].ClusterIPs[0] = addr("10.250.0.10") })},
+	{"one of two addresses of DNS", "", false, faults(dual)},
 	{"the pods' group", "SecurityGroupMissing", true, faults(apart, func(f *facts) { delete(f.Networks.SecurityGroups.Value, "group") })},
 	{"a project's group", "SecurityGroupMissing", false, faults(apart, func(f *facts) { delete(f.Networks.SecurityGroups.Value, "blue-group") })},
 	{"the group of some pods", "SecurityGroupMissing", false, faults(func(f *facts) { f.Config.MoreGroupIDs = []string{"ruled"} })},

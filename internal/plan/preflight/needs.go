@@ -44,13 +44,6 @@ func needProviders(f *Facts) error {
 	return f.Balancing.Providers.Err
 }
 
-func needClock(f *Facts) error {
-	if f.Networks.Clock.IsZero() {
-		return errors.New("the answer of Neutron, or of the proxy before it, has no header Date")
-	}
-	return nil
-}
-
 // needPort is for what the ports of routers show.
 func needPort(f *Facts) error {
 	if f.Networks.Legs.Err != nil {

@@ -20,7 +20,6 @@ const editConfig = "kubectl apply --server-side -k config/mycluster # after you 
 const (
 	fieldPods     = "pods.subnetIDs"
 	fieldServices = "services.subnetIDs"
-	fieldNodes    = "services.nodeSubnetIDs"
 	fieldPublic   = "services.externalNetworkID"
 )
 
@@ -93,13 +92,6 @@ func podSubnetMissing(f *Facts, k Kind) []Finding {
 
 func serviceSubnetMissing(f *Facts, k Kind) []Finding {
 	return missingSubnets(f, k.ifAll(f.all(f.unseen)), fieldServices, f.Config.ServiceSubnetIDs, "Services with a cluster IP in it get no load balancer.")
-}
-
-func nodeSubnetMissing(f *Facts, k Kind) []Finding {
-	if !f.serves() {
-		return nil
-	}
-	return missingSubnets(f, k, fieldNodes, f.Config.NodeSubnetIDs, "Load balancers get no member for endpoints on the nodes' network.")
 }
 
 // missingSubnets reports each subnet of a field that the cloud does not show.

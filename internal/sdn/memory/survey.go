@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -111,11 +110,6 @@ func (c *Cloud) surveyRest(out *sdn.NetworkSurvey, q sdn.NetworkQuery) {
 	}
 	for _, host := range slices.Sorted(maps.Keys(c.hosts)) {
 		out.Agents.Value = append(out.Agents.Value, sdn.Agent{Type: "OVN Controller agent", Host: host, Alive: true})
-	}
-	out.Asked = time.Now()
-	out.Clock = out.Asked
-	if c.Now != nil {
-		out.Clock = c.Now()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -49,8 +48,8 @@ func surveyIsComplete(t *testing.T, f services) {
 	if _, ok := s.Quotas[f.ProjectID].Value["port"]; !ok || !slices.Contains(s.Extensions.Value, "router") {
 		t.Errorf("the survey has quotas %v and extensions %v, want ports and routers among them", s.Quotas[f.ProjectID].Value, s.Extensions.Value)
 	}
-	if off := s.Clock.Sub(s.Asked); off.Abs() > time.Hour || s.BindsShown == nil {
-		t.Errorf("the cloud's clock is off by %s, and hosts of ports shown: %v", off, s.BindsShown)
+	if s.BindsShown == nil {
+		t.Error("the survey does not say whether the hosts of ports are shown")
 	}
 }
 
