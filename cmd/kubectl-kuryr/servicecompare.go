@@ -6,20 +6,21 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// States of a wanted part, compared with the cloud.
+// States of a part, compared with the cloud. Any other one says in which way the part differs.
 const (
 	inSync  = "in sync"
 	missing = "missing"
-	extra   = "extra"
-	differs = "differs"
+	extra   = "extra" // in the cloud, and not wanted
 )
 
 // comparison compares a KuryrLoadBalancer's spec with its status. Parts that the provider cannot do
@@ -29,7 +30,7 @@ type comparison struct {
 	names       map[string]string // of ports
 	used        map[string]bool   // IDs of load balancers and listeners that are wanted
 	listeners   []listenerRow
-	differences []string // of all but members one by one
+	differences []string // of load balancers and the floating IP
 }
 
 // listenerRow is a port of a load balancer, with its pool.
@@ -130,7 +131,6 @@ func (c *comparison) balancer(want *sdn.LoadBalancer) {
 			continue
 		}
 		row := listenerRow{vip: want.VIP.IP, port: portOf(l.Protocol, l.Port), state: extra, id: l.ID}
-		c.differ("%s %s: the listener is in the cloud, but not in the spec", row.vip, row.port)
 		if pool := c.pool(l.ID); pool != nil {
 			row.poolID, row.members = pool.ID, c.members(nil, pool.ID, "")
 		}
@@ -147,41 +147,31 @@ func (c *comparison) listener(vip v1.VIPAddress, want *sdn.Listener, balancerID 
 	i := slices.IndexFunc(c.status.Listeners, func(l v1.ListenerStatus) bool {
 		return l.LoadBalancerID == balancerID && l.Protocol == want.Protocol && l.Port == want.Port
 	})
-	switch {
-	case balancerID == "":
-	case i < 0:
-		c.differ("%s %s: the listener is missing", row.vip, row.port)
-	default:
+	if i >= 0 && balancerID != "" {
 		l := &c.status.Listeners[i]
 		c.used[l.ID] = true
-		row.id, row.state = l.ID, inSync
-		c.timeouts(&row, want, l)
-		pool := c.pool(l.ID)
-		if pool != nil {
-			row.poolID = pool.ID
-		}
-		switch {
-		case pool == nil:
-			row.state = differs
-			c.differ("%s %s: the listener has no pool", row.vip, row.port)
-		case pool.Protocol != want.Pool.Protocol:
-			row.state = differs
-			c.differ("%s %s: the pool has protocol %s instead of %s", row.vip, row.port, pool.Protocol, want.Pool.Protocol)
-		}
+		pool := cmp.Or(c.pool(l.ID), &v1.PoolStatus{})
+		row.id, row.state, row.poolID = l.ID, state(want, l, pool), pool.ID
 	}
 	row.members = c.members(want.Pool.Members, row.poolID, vip.SubnetID)
-	for _, d := range []struct{ state, text string }{{missing, "missing"}, {differs, "in another subnet"}, {extra, "in the cloud, but not in the spec"}} {
-		n := 0
-		for _, m := range row.members {
-			if m.state == d.state {
-				n++
-			}
-		}
-		if n > 0 && row.id != "" {
-			c.differ("%s %s: %s %s", row.vip, row.port, count(n, "member"), d.text)
-		}
-	}
 	c.listeners = append(c.listeners, row)
+}
+
+// state compares a listener and its pool with what the spec says of them. The cloud chooses the
+// timeouts that the spec does not set.
+func state(want *sdn.Listener, l *v1.ListenerStatus, pool *v1.PoolStatus) string {
+	other := func(want, has *int64) bool { return want != nil && has != nil && *want != 0 && *want != *has }
+	switch {
+	case pool.ID == "":
+		return "without a pool"
+	case pool.Protocol != want.Pool.Protocol:
+		return fmt.Sprintf("pool of %s instead of %s", pool.Protocol, want.Pool.Protocol)
+	case other(want.TimeoutClientData, l.TimeoutClientData):
+		return fmt.Sprintf("client timeout %d ms instead of %d ms", *l.TimeoutClientData, *want.TimeoutClientData)
+	case other(want.TimeoutMemberData, l.TimeoutMemberData):
+		return fmt.Sprintf("member timeout %d ms instead of %d ms", *l.TimeoutMemberData, *want.TimeoutMemberData)
+	}
+	return inSync
 }
 
 // pool returns the pool of a listener; nil: there is none.
@@ -191,19 +181,6 @@ func (c *comparison) pool(listenerID string) *v1.PoolStatus {
 		return nil
 	}
 	return &c.status.Pools[i]
-}
-
-// timeouts compares the timeouts that the spec sets. The cloud chooses the others.
-func (c *comparison) timeouts(row *listenerRow, want *sdn.Listener, l *v1.ListenerStatus) {
-	for _, t := range []struct {
-		name      string
-		want, has *int64
-	}{{"client", want.TimeoutClientData, l.TimeoutClientData}, {"member", want.TimeoutMemberData, l.TimeoutMemberData}} {
-		if t.want != nil && t.has != nil && *t.want != 0 && *t.want != *t.has {
-			row.state = differs
-			c.differ("%s %s: the timeout of %ss is %d ms instead of %d ms", row.vip, row.port, t.name, *t.has, *t.want)
-		}
-	}
 }
 
 // members compares the wanted members with those of a pool. A subnet that is not named is the VIP's.
@@ -219,7 +196,7 @@ func (c *comparison) members(want []sdn.Member, poolID, vipSubnet string) (rows 
 		if m, ok := found[row.address]; ok {
 			row.state, row.id = inSync, m.ID
 			if !sdn.SameID(cmp.Or(m.SubnetID, vipSubnet), row.subnet) {
-				row.state = differs
+				row.state = "in another subnet"
 			}
 			delete(found, row.address)
 		}
@@ -234,11 +211,7 @@ func (c *comparison) members(want []sdn.Member, poolID, vipSubnet string) (rows 
 }
 
 func address(ip string, port int32) string {
-	a, err := netip.ParseAddr(ip)
-	if err != nil {
-		return fmt.Sprintf("%s:%d", ip, port)
-	}
-	return netip.AddrPortFrom(a.Unmap(), uint16(port)).String() //nolint:gosec // a port, as the API server has checked
+	return net.JoinHostPort(plain(ip), strconv.Itoa(int(port)))
 }
 
 func (c *comparison) publicIP(want *v1.PublicIPSpec, has *v1.PublicIPStatus) {

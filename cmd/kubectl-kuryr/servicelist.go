@@ -189,12 +189,6 @@ func (s *served) planned() *metav1.Condition {
 	return meta.FindStatusCondition(s.svc.Status.Conditions, v1.ConditionPlanned)
 }
 
-// unexplained reports whether it depends on EndpointSlices why a Service has no
-// load balancer.
-func (s *served) unexplained() bool {
-	return s.klb == nil && s.svc.DeletionTimestamp.IsZero() && plan.Wanted(s.svc) && !is(s.planned(), metav1.ConditionFalse)
-}
-
 func is(c *metav1.Condition, status metav1.ConditionStatus) bool {
 	return c != nil && c.Status == status
 }
@@ -212,10 +206,9 @@ func (s *served) lacking() (reason, text string) {
 		return "LeftAlone", "A label says that it is not for Kuryr."
 	case is(c, metav1.ConditionFalse):
 		return c.Reason, c.Message
-	case !s.slices:
-		return "NoEndpointSlice", "It has no EndpointSlice: Kubernetes writes it for a Service with a selector; write it for any other Service."
 	}
-	return "NotPlanned", "No controller has planned it: check that one runs, and that its configuration has services.subnetIDs."
+	return "NotPlanned", "No controller has planned it: check that it has an EndpointSlice, which Kubernetes writes only for a Service with a selector, " +
+		"that a controller runs, and that its configuration has services.subnetIDs."
 }
 
 // standing sums up the conditions of a Service: Ready, or the reason why not, and further

@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,9 +37,8 @@ func (t *tool) servicesCommand() *cobra.Command {
 // served is a Service and its KuryrLoadBalancer, as far as they are there: one of
 // them at least is.
 type served struct {
-	svc    *corev1.Service
-	klb    *v1.KuryrLoadBalancer
-	slices bool // whether it has EndpointSlices; read only if no other fact explains the missing klb
+	svc *corev1.Service
+	klb *v1.KuryrLoadBalancer
 }
 
 func (s *served) key() types.NamespacedName {
@@ -77,32 +74,8 @@ func services(ctx context.Context, c client.Client, namespace string) ([]served,
 	slices.SortFunc(all, func(a, b served) int {
 		return cmp.Or(strings.Compare(a.key().Namespace, b.key().Namespace), strings.Compare(a.key().Name, b.key().Name))
 	})
-	return all, findSlices(ctx, c, namespace, all)
+	return all, nil
 }
-
-// findSlices notes which Services have EndpointSlices, if it makes a difference.
-func findSlices(ctx context.Context, c client.Client, namespace string, all []served) error {
-	if !slices.ContainsFunc(all, func(s served) bool { return s.unexplained() }) {
-		return nil
-	}
-	// Their endpoints do not matter, and may be many.
-	var list metav1.PartialObjectMetadataList
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSliceList"})
-	if err := c.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{sliceOf}); err != nil {
-		return explain("listing EndpointSlices", err)
-	}
-	have := map[types.NamespacedName]bool{}
-	for i := range list.Items {
-		have[types.NamespacedName{Namespace: list.Items[i].Namespace, Name: list.Items[i].Labels[sliceOf]}] = true
-	}
-	for i := range all {
-		all[i].slices = have[all[i].key()]
-	}
-	return nil
-}
-
-// sliceOf is the label by which an EndpointSlice names its Service.
-const sliceOf = "kubernetes.io/service-name"
 
 // serviceKinds is how the name of a Service may begin: as -o name and kubectl
 // write it.
@@ -143,7 +116,5 @@ func service(ctx context.Context, c client.Client, key types.NamespacedName) (*s
 	if s.svc == nil && s.klb == nil {
 		return nil, fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' lists the existing ones", key)
 	}
-	one := []served{*s}
-	err := findSlices(ctx, c, key.Namespace, one)
-	return &one[0], err
+	return s, nil
 }

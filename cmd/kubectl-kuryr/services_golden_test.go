@@ -108,7 +108,7 @@ func exampleServices() (calm, differing served, all []served) {
 		calm, differing, {klb: &gone}, {svc: exampleService("new", "LoadBalancer", "10.96.0.40"), klb: &fresh},
 		{svc: exampleService("name", "ExternalName")}, {svc: exampleService("headless", "ClusterIP", "None")}, {svc: foreign}, {svc: going},
 		{svc: planned(exampleService("outside", "ClusterIP", "10.97.0.1"), "False", "ClusterIPUnusable", "spec.clusterIPs: 10.97.0.1 is in none of services.subnetIDs")},
-		{svc: exampleService("waiting", "ClusterIP", "10.96.0.60")}, {svc: exampleService("unseen", "NodePort", "10.96.0.61"), slices: true},
+		{svc: exampleService("waiting", "ClusterIP", "10.96.0.60")}, {svc: exampleService("unseen", "NodePort", "10.96.0.61")},
 	}
 }
 

@@ -202,20 +202,11 @@ func writeMembers(w io.Writer, c *comparison) error {
 }
 
 func writeDifferences(w io.Writer, c *comparison) error {
-	switch {
-	case c == nil:
+	if c == nil || len(c.differences) == 0 {
 		return nil
-	case len(c.differences) == 0:
-		_, err := fmt.Fprintln(w, "\nDifferences: none between the spec and what the controller last saw in the cloud")
-		return err
 	}
-	fmt.Fprintln(w, "\nDifferences between the spec and what the controller last saw in the cloud:")
-	for _, d := range c.differences {
-		if _, err := fmt.Fprintln(w, "  "+d); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := fmt.Fprintln(w, "\nDifferences between the spec and what the controller last saw in the cloud:\n  "+strings.Join(c.differences, "\n  "))
+	return err
 }
 
 // commands says how to look at it in the cloud.
