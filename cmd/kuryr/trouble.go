@@ -7,18 +7,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// maxNote is the API server's bound on the text of an Event, in bytes.
-const maxNote = 1024
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+)
 
 // trouble is what an Event on the controller's own pod is about.
 type trouble struct{ reason, action, what string }
@@ -38,28 +35,13 @@ func tellPod(ctx context.Context, c client.Client, about trouble, fault error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := writeTrouble(ctx, c, key, about, fault); err != nil {
+	var pod corev1.Pod // kubectl describe looks for Events by UID
+	err := c.Get(ctx, key, &pod)
+	if err == nil {
+		name := fmt.Sprintf("%s-%x", key.Name, time.Now().UnixNano())
+		err = kube.Announce(ctx, c, name, kube.Reference(&pod, "Pod"), about.reason, about.action, outcome.Cut(about.what+fault.Error()))
+	}
+	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "writing an Event about a problem", "reason", about.reason)
 	}
-}
-
-func writeTrouble(ctx context.Context, c client.Client, key client.ObjectKey, about trouble, fault error) error {
-	var pod corev1.Pod // kubectl describe looks for Events by UID
-	if err := c.Get(ctx, key, &pod); err != nil {
-		return fmt.Errorf("reading pod %s: %w", key, err)
-	}
-	note := about.what + fault.Error()
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote-len("…")], "") + "…"
-	}
-	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "kuryr-controller-", Namespace: key.Namespace},
-		EventTime:  metav1.NowMicro(), ReportingController: "kuryr-controller", ReportingInstance: key.Name,
-		Type: corev1.EventTypeWarning, Reason: about.reason, Action: about.action, Note: note,
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: pod.UID},
-	}
-	if err := c.Create(ctx, event); err != nil {
-		return fmt.Errorf("creating Event on pod %s: %w", key, err)
-	}
-	return nil
 }

@@ -121,7 +121,7 @@ const maxNote = 1024
 func Cut(text string) string {
 	const room = 64
 	if len(text) > maxNote-room {
-		return text[:maxNote-room-3] + "..."
+		return strings.ToValidUTF8(text[:maxNote-room-3], "") + "..."
 	}
 	return text
 }
