@@ -4,9 +4,7 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"net/netip"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +19,6 @@ const (
 	maxRoutes      = 64
 	maxRanges      = 16
 	maxSubnetPools = 2 // Neutron allows one subnet pool for each family of a network
-)
-
-// Lengths of prefixes of mode flat that the file does not say.
-const (
-	FlatPrefixLength     = 16
-	FlatPrefixLengthIPv6 = 64
 )
 
 func checkNetworks(c *Config, d *decoder) {
@@ -48,7 +40,6 @@ func checkNetworks(c *Config, d *decoder) {
 		checkNamespaceNetwork(&n.Namespaces[i], fmt.Sprintf("networks.namespaces[%d]", i), d)
 	}
 	checkSources(c, d)
-	checkLengths(n, d)
 }
 
 // checkChoice checks the fields by themselves; an empty field is correct.
@@ -109,7 +100,8 @@ func (d *decoder) mode(path, mode string) {
 }
 
 // checkSources checks that modes namespace and flat, where they are in use, have something to make
-// networks of. Whether each namespace has it depends on labels: its KuryrNetwork reports that.
+// networks of. Whether each namespace has it depends on labels: its KuryrNetwork reports that, and
+// also a range that is smaller than the prefixes to choose from it.
 func checkSources(c *Config, d *decoder) {
 	n := &c.Networks
 	pools, ranges := len(n.SubnetPoolIDs) > 0, len(n.Ranges) > 0
@@ -133,29 +125,6 @@ func checkSources(c *Config, d *decoder) {
 	}
 	for i := range n.Namespaces {
 		check(fmt.Sprintf("networks.namespaces[%d].mode", i), n.Namespaces[i].Mode)
-	}
-}
-
-// checkLengths checks that the ranges of mode flat hold prefixes of the length that goes with them.
-func checkLengths(n *Networks, d *decoder) {
-	d.fits("networks", n.Ranges, cmp.Or(n.PrefixLength, FlatPrefixLength), cmp.Or(n.PrefixLengthIPv6, FlatPrefixLengthIPv6))
-	for i := range n.Namespaces {
-		e := &n.Namespaces[i]
-		d.fits(fmt.Sprintf("networks.namespaces[%d]", i), e.Ranges,
-			cmp.Or(e.PrefixLength, n.PrefixLength, FlatPrefixLength), cmp.Or(e.PrefixLengthIPv6, n.PrefixLengthIPv6, FlatPrefixLengthIPv6))
-	}
-}
-
-func (d *decoder) fits(at string, ranges []string, length, lengthIPv6 int) {
-	for i, text := range ranges {
-		r, err := netip.ParsePrefix(text)
-		field, wanted := "prefixLength", length
-		if r.Addr().Is6() {
-			field, wanted = "prefixLengthIPv6", lengthIPv6
-		}
-		if err == nil && wanted < r.Bits() {
-			d.fault(fmt.Sprintf("%s.ranges[%d]", at, i), "%s holds no prefix of length %d: write a larger range, or %s: %d or more", text, wanted, field, r.Bits())
-		}
 	}
 }
 

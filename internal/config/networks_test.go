@@ -57,7 +57,6 @@ func TestSourcesOfModes(t *testing.T) {
 		"ranges of an entry for all": "networks: {allowedModes: [flat], namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/16]}]}\n",
 		"two entries, one selector": "networks: {namespaces: [{namespaceSelector: {matchLabels: {a: b}}, mode: namespace}, " +
 			"{namespaceSelector: {matchLabels: {a: b}}, " + pools + "}]}\n",
-		"length of all for the ranges of an entry": "networks: {prefixLength: 26, namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/24]}]}\n",
 	} {
 		if _, err := config.Parse([]byte(minimal + text)); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -126,10 +125,6 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"IPv4 in IPv6", `networks: {ranges: ["::ffff:10.0.0.0/104"]}`, "is no prefix"},
 		{"overlap", "networks: {ranges: [10.0.0.0/8, 11.0.0.0/8, 10.7.0.0/16]}", "networks.ranges[2]: 10.7.0.0/16 overlaps with 10.0.0.0/8, which is networks.ranges[0]: remove one"},
 		{"many ranges", "networks: {ranges: [" + entries(17, "10.0.0.0/8") + "]}", "networks.ranges: want at most 16, got 17"},
-		{"range below the default length", "networks: {ranges: [10.0.0.0/17]}", "networks.ranges[0]: 10.0.0.0/17 holds no prefix of length 16: write a larger range, or prefixLength: 17 or more"},
-		{"IPv6 range below the default length", `networks: {ranges: ["fd00::/65"]}`, "write a larger range, or prefixLengthIPv6: 65 or more"},
-		{"range below the length", "networks: {prefixLength: 12, ranges: [10.0.0.0/13]}", "networks.ranges[0]: 10.0.0.0/13 holds no prefix of length 12: write a larger range, or prefixLength: 13 or more"},
-		{"an entry's range below the length of all", "networks: {prefixLength: 12, namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/13]}]}", "networks.namespaces[0].ranges[0]: 10.0.0.0/13 holds no prefix of length 12"},
 		{"prefix length no number", `networks: {prefixLength: "16"}`, "networks.prefixLength: want a whole number, got string"},
 		{"two routers", "networks: {routerID: " + subnet + ", router: {externalNetworkID: " + subnet6 + "}}",
 			"networks.router: networks.routerID names a router that is there, and networks.router has Kuryr make another one for each namespace: remove one of the two"},

@@ -246,12 +246,10 @@ func (r *Rules) fill(c *network.Choice, said *config.NetworkChoice) {
 		return
 	case v1.NetworkNamespace:
 		c.SubnetPoolIDs = said.SubnetPoolIDs
-		c.PrefixLength, c.PrefixLengthIPv6 = said.PrefixLength, said.PrefixLengthIPv6
 	case v1.NetworkFlat:
 		c.Ranges = prefixes(said.Ranges)
-		c.PrefixLength = cmp.Or(said.PrefixLength, config.FlatPrefixLength)
-		c.PrefixLengthIPv6 = cmp.Or(said.PrefixLengthIPv6, config.FlatPrefixLengthIPv6)
 	}
+	c.PrefixLength, c.PrefixLengthIPv6 = said.PrefixLength, said.PrefixLengthIPv6
 	c.RouterID, c.DNSServers = said.RouterID, said.DNSServers
 	c.Routes, c.Router = said.Routes, said.Router
 }

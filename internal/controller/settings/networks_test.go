@@ -87,7 +87,7 @@ func TestNetwork(t *testing.T) {
 		{"nobody is in a project for some without its name", pairs{"team": "some"}, nil, shared(network.Choice{Common: true})},
 		{"common project with no groups", pairs{"team": "closed"}, nil, shared(network.Choice{SecurityGroupIDs: []string{}})},
 		{"allowed mode", pairs{v1.NetworkNowLabel: ""}, pairs{"kuryr-network-mode": "flat"},
-			made(network.Choice{Mode: "flat", Ranges: ranges, PrefixLength: 16, PrefixLengthIPv6: 64, RouterID: "r0", Now: true})},
+			made(network.Choice{Mode: "flat", Ranges: ranges, RouterID: "r0", Now: true})},
 		{"mode that it has anyway", pairs{"apart": "yes", v1.NetworkNowLabel: "false"}, pairs{"kuryr-network-mode": "namespace"},
 			made(network.Choice{Mode: "namespace", SubnetPoolIDs: []string{"p1"}, PrefixLength: 24, RouterID: "r1"})},
 		{"given network for all", nil, pairs{"kuryr-network": "lab", "kuryr-network-mode": "given"},

@@ -24,7 +24,7 @@ type Choice struct {
 
 	SubnetPoolIDs                  []string       // of mode namespace
 	Ranges                         []netip.Prefix // of mode flat
-	PrefixLength, PrefixLengthIPv6 int            // 0: the pool's default
+	PrefixLength, PrefixLengthIPv6 int            // 0: the pool's default; in mode flat 16 and 64
 	RouterID                       string
 	Router                         *v1.NetworkRouter // that Kuryr makes, in place of RouterID
 	DNSServers                     []string
