@@ -28,11 +28,6 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 		if n.Router != nil {
 			out.OwnRouters = append(out.OwnRouters, preflight.Named{Field: at + ".router.externalNetworkID", ID: n.Router.ExternalNetworkID})
 		}
-		if len(n.SubnetPoolIDs) > 0 {
-			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
-				Field: at + ".subnetPoolIDs", IDs: n.SubnetPoolIDs, PrefixLength: n.PrefixLength, PrefixLengthIPv6: n.PrefixLengthIPv6,
-			})
-		}
 	}
 	choice("networks", &c.Networks.NetworkChoice)
 	for i := range c.Networks.Namespaces {
@@ -49,10 +44,7 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	for i, p := range c.Projects {
 		at := fmt.Sprintf("projects[%d]", i)
 		out.Projects = append(out.Projects, preflight.Named{Field: at + ".projectID", ID: p.ProjectID})
-		choice(at, &config.NetworkChoice{
-			SubnetPoolIDs: p.SubnetPoolIDs, PrefixLength: c.Networks.PrefixLength, PrefixLengthIPv6: c.Networks.PrefixLengthIPv6,
-			RouterID: p.RouterID, Router: p.Router,
-		})
+		choice(at, &config.NetworkChoice{RouterID: p.RouterID, Router: p.Router})
 		if len(p.SecurityGroupIDs) > 0 {
 			out.Groups = append(out.Groups, preflight.Groups{Field: at + ".securityGroupIDs", IDs: p.SecurityGroupIDs})
 		}
@@ -67,9 +59,6 @@ func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 	}
 	for _, r := range c.OwnRouters {
 		q.NetworkIDs = append(q.NetworkIDs, r.ID)
-	}
-	for _, p := range c.SubnetPools {
-		q.SubnetPoolIDs = append(q.SubnetPoolIDs, p.IDs...)
 	}
 	for _, g := range c.Given {
 		q.SubnetIDs, q.NetworkIDs = append(q.SubnetIDs, g.SubnetIDs...), append(q.NetworkIDs, g.NetworkID)

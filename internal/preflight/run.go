@@ -30,8 +30,7 @@ type Sources struct {
 
 // Run makes all checks. It always returns a report: a check without its facts has severity Unknown.
 // A run costs at most twelve requests to the cloud beside the login, eleven if pods and Services are
-// of one project. Subnet pools cost one more, and each project one. To the API server
-// a run costs one request for each of at most eight kinds, and one more for each further five hundred objects of a kind. The parts are read at the same time.
+// of one project. Each project costs one more. To the API server a run costs one request for each of at most eight kinds, and one more for each further five hundred objects of a kind. The parts are read at the same time.
 func Run(ctx context.Context, s Sources) preflight.Report {
 	f := preflight.Facts{Config: configOf(s.Config)}
 	var all sync.WaitGroup

@@ -159,10 +159,6 @@ var wrong = []struct {
 		storage := w.make("subnet", object{"network_id": w.make("network", object{}), "ip_version": 4, "cidr": "10.2.0.0/24"})
 		w.config.Networks.Given = []config.GivenNetwork{{Name: "a", SubnetIDs: []string{storage}}}
 	}},
-	{"Error SubnetPoolUnusable", func(w *world) { w.config.Networks.SubnetPoolIDs = []string{missing} }},
-	{"Error SubnetPoolUnusable", func(w *world) {
-		w.config.Networks.SubnetPoolIDs, w.config.Networks.PrefixLength = []string{w.pool("10.64.0.0/16", 24)}, 7
-	}},
 	{"Error ProjectMissing", func(w *world) { w.config.Projects = []config.Project{{ProjectID: missing}} }},
 	{"Error ProjectCredentialRefused", func(w *world) {
 		w.config.Projects = []config.Project{{ProjectID: w.cloud.AddTenant("red"), Cloud: "red"}}
@@ -301,8 +297,8 @@ func TestNothingIsWrongWithNetworks(t *testing.T) {
 			asked[c.Service] += c.Calls
 		}
 	}
-	if asked["network"] != 10 || asked["identity"] != 1 {
-		t.Errorf("Run sent %v requests, want 10 to Neutron and one for the project", asked)
+	if asked["network"] != 9 || asked["identity"] != 1 {
+		t.Errorf("Run sent %v requests, want 9 to Neutron and one for the project", asked)
 	}
 }
 

@@ -37,8 +37,6 @@ type NetworkQuery struct {
 	SecurityGroupIDs []string
 	// RouterIDs are routers besides those with legs in the subnets.
 	RouterIDs []string
-	// SubnetPoolIDs are subnet pools: one request.
-	SubnetPoolIDs []string
 	// KnownProjectIDs are projects that are looked up in the identity service: one request each.
 	KnownProjectIDs []string
 }
@@ -58,7 +56,6 @@ type NetworkSurvey struct {
 	// Quotas is usage and limit by the cloud's word for a kind, as in port, by project.
 	Quotas         map[string]Read[map[string]Usage]
 	SecurityGroups Read[map[string]SurveyedGroup]
-	SubnetPools    Read[map[string]SurveyedPool]
 	// Projects are those of NetworkQuery.KnownProjectIDs: whether each is enabled. One that the
 	// credential may not look up is in Hidden, one that does not exist in neither.
 	Projects Read[SurveyedProjects]
@@ -86,14 +83,6 @@ type SurveyedSubnet struct {
 type SurveyedProjects struct {
 	Enabled map[string]bool // of those that exist
 	Hidden  []string        // the credential may not look these up; sorted
-}
-
-// SurveyedPool is a subnet pool.
-type SurveyedPool struct {
-	ID, Name  string
-	Prefixes  []netip.Prefix
-	MinLength int // of a prefix; a shorter length is refused
-	MaxLength int
 }
 
 // SurveyedGroup is a security group. In is what it lets in.

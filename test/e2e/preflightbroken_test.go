@@ -48,13 +48,6 @@ func of(field string, id func(*readiness) any) func(*readiness) object {
 // filled are settings with which pools want free ports before the first pod.
 var filled = is(object{"pools": object{"min": 5, "batch": 1, "warmUp": true}})
 
-// apart are settings with which each namespace has a network of its own, with subnets of a length.
-func apart(length int) func(*readiness) object {
-	return func(r *readiness) object {
-		return object{"networks": object{"mode": "namespace", "routerID": r.router, "subnetPoolIDs": []string{r.pool}, "prefixLength": length}}
-	}
-}
-
 // set changes an object of Neutron for the rest of the test.
 func set(t *testing.T, r *readiness, one, id string, fields, back object) {
 	t.Helper()
@@ -141,7 +134,6 @@ var broken = []breakage{
 	{want: "Error GivenNetworkNotRouted", mends: true, breaks: func(t *testing.T, r *readiness) {
 		t.Cleanup(func() { r.leg(t, "remove", r.router, object{"subnet_id": r.given}) })
 	}, config: of("networks.given", func(r *readiness) any { return []object{{"name": "storage", "subnetIDs": []string{r.given}}} })},
-	{want: "Error SubnetPoolUnusable", mends: true, config: apart(24)},
 	{want: "Error ProjectMissing", config: is(object{"projects": []object{{"projectID": strings.ReplaceAll(missingID, "-", "")}}})},
 	{want: "Error ProjectMissing", mends: true, config: is(object{"projects": []object{{"projectID": os.Getenv("TENANT_C_PROJECT")}}}),
 		breaks: func(t *testing.T, r *readiness) {

@@ -30,7 +30,6 @@ func (b *Neutron) SurveyNetworks(ctx context.Context, q sdn.NetworkQuery) sdn.Ne
 	all.Go(func() { out.Quotas = b.surveyQuotas(ctx, q.ProjectIDs) })
 	all.Go(func() { out.Agents = b.surveyAgents(ctx) })
 	all.Go(func() { out.SecurityGroups = b.surveyGroups(ctx, q.SecurityGroupIDs) })
-	all.Go(func() { out.SubnetPools = b.surveyPools(ctx, q.SubnetPoolIDs) })
 	all.Go(func() { out.Projects = b.surveyProjects(ctx, q.KnownProjectIDs) })
 	all.Go(func() {
 		out.Subnets = b.surveySubnets(ctx, q.SubnetIDs)

@@ -5,7 +5,6 @@ package neutron
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,27 +50,6 @@ func (r wireRule) surveyed() sdn.SurveyedRule {
 	return out
 }
 
-// surveyPools reads subnet pools, and at the same time the subnets made of them.
-func (b *Neutron) surveyPools(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedPool] {
-	pools, err := readChosen[wirePool](ctx, b, "subnetpools", "id", ids, nil, "id", "name", "prefixes", "min_prefixlen", "max_prefixlen")
-	if err != nil {
-		return sdn.Read[map[string]sdn.SurveyedPool]{Err: err}
-	}
-	out := map[string]sdn.SurveyedPool{}
-	for _, w := range pools {
-		p := sdn.SurveyedPool{ID: w.ID, Name: w.Name, MinLength: bounded(w.Min), MaxLength: bounded(w.Max)}
-		for _, text := range w.Prefixes {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				return sdn.Read[map[string]sdn.SurveyedPool]{Err: fmt.Errorf("%w: Neutron's prefix %q of subnet pool %s: %w", sdn.ErrUnavailable, text, w.ID, err)}
-			}
-			p.Prefixes = append(p.Prefixes, prefix.Masked())
-		}
-		out[w.ID] = p
-	}
-	return sdn.Read[map[string]sdn.SurveyedPool]{Value: out}
-}
-
 // surveyProjects looks projects up in Keystone, which shows others than the credential's own to
 // administrators and readers only.
 func (b *Neutron) surveyProjects(ctx context.Context, ids []string) sdn.Read[sdn.SurveyedProjects] {
@@ -95,8 +73,4 @@ func (b *Neutron) surveyProjects(ctx context.Context, ids []string) sdn.Read[sdn
 type wirePool struct {
 	resource
 	IPVersion int `json:"ip_version"`
-	Prefixes  []string
-	// Lengths, which Neutron writes as strings in some answers.
-	Min json.Number `json:"min_prefixlen"`
-	Max json.Number `json:"max_prefixlen"`
 }

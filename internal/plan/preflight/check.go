@@ -54,7 +54,6 @@ var checks = []check{
 	{Kind{"ServiceLegMissing", Error, part, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
 	{Kind{"GivenNetworkMissing", Error, part, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},
 	{Kind{"GivenNetworkNotRouted", Error, part, "No router has a port in a subnet of networks.given or nodes."}, true, needNothing, givenNetworkNotRouted},
-	{Kind{"SubnetPoolUnusable", Error, part, "Neutron does not show a subnet pool of networks or projects, or networks cannot use it."}, true, needNothing, subnetPoolUnusable},
 	{Kind{"ProjectMissing", Error, part, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},
 	{Kind{"ProjectCredentialRefused", Error, part, "The cloud does not accept the credential of a project of projects, or it is of another project."}, true, needNothing, projectCredentialRefused},
 	{Kind{"GatewayNotRouter", Warning, part, "The gateway of a subnet of pods is not the address of its router."}, true, needRouters, gatewayNotRouter},

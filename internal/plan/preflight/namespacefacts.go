@@ -10,11 +10,10 @@ import (
 
 // NamespaceConfig is what the configuration says of networks of namespaces and of projects.
 type NamespaceConfig struct {
-	Routers     []Named // of networks, networks.namespaces and projects
-	OwnRouters  []Named // external networks of the routers that Kuryr makes for namespaces
-	Projects    []Named // projects[].projectID
-	Groups      []Groups
-	SubnetPools []Pools
+	Routers    []Named // of networks, networks.namespaces and projects
+	OwnRouters []Named // external networks of the routers that Kuryr makes for namespaces
+	Projects   []Named // projects[].projectID
+	Groups     []Groups
 	// Given are existing networks besides that of pods: of networks.given and of nodes.
 	Given []Given
 }
@@ -26,13 +25,6 @@ type Named struct{ Field, ID string }
 type Groups struct {
 	Field string
 	IDs   []string
-}
-
-// Pools are subnet pools that one network gets subnets of, and the lengths of their prefixes.
-type Pools struct {
-	Field                          string
-	IDs                            []string
-	PrefixLength, PrefixLengthIPv6 int // 0: the pool's default
 }
 
 // Given is an existing network.

@@ -68,7 +68,7 @@ func ownRouterWithoutRoute(f *Facts, k Kind) []Finding {
 	for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
 		var all []Namespace
 		for _, n := range f.Cluster.Namespaces.Value {
-			if n.makes() && n.Router != nil && f.familiesOf(n)[vips.Prefix.Addr().BitLen()] && !routes(sdn.Router{Routes: n.Router.Routes}, vips.Prefix) {
+			if n.makes() && n.Router != nil && n.families()[vips.Prefix.Addr().BitLen()] && !routes(sdn.Router{Routes: n.Router.Routes}, vips.Prefix) {
 				all = append(all, n)
 			}
 		}
@@ -202,16 +202,12 @@ func projectCredentialRefused(f *Facts, k Kind) []Finding {
 	return out
 }
 
-// familiesOf returns the IP families of the subnets that a namespace's network gets.
-func (f *Facts) familiesOf(n Namespace) map[int]bool {
-	out := map[int]bool{}
+// families returns the IP families of the prefixes that a namespace's network gets. Those of subnet
+// pools are not read: one is taken for IPv4, and another one for IPv6.
+func (n *Namespace) families() map[int]bool {
+	out := map[int]bool{32: len(n.SubnetPoolIDs) > 0, 128: len(n.SubnetPoolIDs) > 1}
 	for _, r := range n.Ranges {
 		out[r.Addr().BitLen()] = true
-	}
-	for _, id := range n.SubnetPoolIDs {
-		if p, ok := f.Networks.SubnetPools.Value[id]; ok && len(p.Prefixes) > 0 {
-			out[p.Prefixes[0].Addr().BitLen()] = true
-		}
 	}
 	return out
 }

@@ -15,16 +15,15 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// apart adds a project with a router of its own, a subnet pool, a range, a given network and three
+// apart adds a project with a router of its own, a range, a given network and three
 // namespaces, the last of which has its network, to sound facts. Nothing is wrong.
 func apart(f *facts) {
 	flat := []netip.Prefix{prefix("10.128.0.0/14")}
 	f.Config.NamespaceConfig = preflight.NamespaceConfig{
-		Routers:     []preflight.Named{{Field: "networks.routerID", ID: "router"}, {Field: "projects[0].routerID", ID: "theirs"}},
-		Projects:    []preflight.Named{{Field: "projects[0].projectID", ID: "blue"}},
-		Groups:      []preflight.Groups{{Field: "projects[0].securityGroupIDs", IDs: []string{"blue-group"}}},
-		SubnetPools: []preflight.Pools{{Field: "networks.subnetPoolIDs", IDs: []string{"pool"}}},
-		Given:       []preflight.Given{{Field: "networks.given[0].subnetIDs", SubnetIDs: []string{"storage"}}},
+		Routers:  []preflight.Named{{Field: "networks.routerID", ID: "router"}, {Field: "projects[0].routerID", ID: "theirs"}},
+		Projects: []preflight.Named{{Field: "projects[0].projectID", ID: "blue"}},
+		Groups:   []preflight.Groups{{Field: "projects[0].securityGroupIDs", IDs: []string{"blue-group"}}},
+		Given:    []preflight.Given{{Field: "networks.given[0].subnetIDs", SubnetIDs: []string{"storage"}}},
 	}
 	n := &f.Networks
 	n.Routers.Value["theirs"] = sdn.Router{ID: "theirs", ExternalNetwork: "public"}
@@ -33,9 +32,6 @@ func apart(f *facts) {
 	n.SecurityGroups.Value["blue-group"] = sdn.SurveyedGroup{ID: "blue-group", In: []sdn.SurveyedRule{{Remote: prefix("192.0.2.0/24")}}}
 	n.Subnets.Value["storage"] = sdn.SurveyedSubnet{ID: "storage", NetworkID: "storage-net", Prefix: prefix("10.2.0.0/24"), Gateway: addr("10.2.0.1")}
 	n.Networks.Value["storage-net"] = sdn.SurveyedNetwork{ID: "storage-net", Type: "geneve"}
-	n.SubnetPools.Value = map[string]sdn.SurveyedPool{"pool": {
-		ID: "pool", Prefixes: []netip.Prefix{prefix("10.64.0.0/22")}, MinLength: 8, MaxLength: 32,
-	}}
 	n.Projects.Value.Enabled = map[string]bool{"blue": true}
 	f.Cluster.Namespaces.Value = []preflight.Namespace{
 		{Name: "shop", Choice: network.Choice{Mode: v1.NetworkNamespace, SubnetPoolIDs: []string{"pool"}, RouterID: "theirs"}},
@@ -95,15 +91,6 @@ var brokenNetworks = []row{
 	{name: "GivenNetworkNotRouted", says: "No router has a port in subnet storage", remedy: "router add subnet ROUTER storage", change: with(func(f *facts) {
 		f.Networks.Legs.Value = f.Networks.Legs.Value[:3]
 	})},
-	{name: "SubnetPoolUnusable", says: "another project's and not shared", change: with(func(f *facts) { f.Networks.SubnetPools.Value = nil })},
-	{name: "SubnetPoolUnusable", says: "Subnet pools pool and more are of one address family", change: with(func(f *facts) {
-		f.Networks.SubnetPools.Value["more"] = f.Networks.SubnetPools.Value["pool"]
-		f.Config.SubnetPools[0].IDs = []string{"pool", "more"}
-	})},
-	{name: "SubnetPoolUnusable", says: "length 8 to 32, and the configuration wants length 33", remedy: "--max-prefix-length 33 pool", change: with(func(f *facts) {
-		f.Config.SubnetPools[0].PrefixLength = 33
-	})},
-	{name: "SubnetPoolUnusable", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.SubnetPools.Err = errDown })},
 	{name: "ProjectMissing", says: "Keystone has no project blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled = nil })},
 	{name: "ProjectMissing", says: "blue is disabled", remedy: "openstack project set --enable blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled["blue"] = false })},
 	{name: "ProjectMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Projects.Err = errDown })},
@@ -156,7 +143,7 @@ func TestNoFindingOfNetworks(t *testing.T) {
 // Without networks of namespaces nothing of them is asked for, so its errors are none.
 func TestErrorsOfNetworksThatAreNotThere(t *testing.T) {
 	f := sound()
-	f.Networks.SubnetPools.Err, f.Networks.Projects.Err = errDown, errors.New("no Keystone")
+	f.Networks.Projects.Err = errors.New("no Keystone")
 	if r := preflight.Check(f); len(r.Findings) > 0 {
 		t.Errorf("Check = %+v, want no finding", r.Findings)
 	}

@@ -28,7 +28,7 @@ func (b *Backend) SurveyNetworks(ctx context.Context, q sdn.NetworkQuery) sdn.Ne
 	})
 	out.Extensions.Err, out.Subnets.Err, out.Networks.Err, out.Legs.Err, out.Routers.Err = err, err, err, err, err
 	out.Addresses.Err, out.SecurityGroups.Err, out.Agents.Err = err, err, err
-	out.SubnetPools.Err, out.Projects.Err = err, err
+	out.Projects.Err = err
 	for _, project := range q.ProjectIDs {
 		out.Quotas[project] = sdn.Read[map[string]sdn.Usage]{Value: out.Quotas[project].Value, Err: err}
 	}

@@ -11,15 +11,13 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// surveyOwn fills in routers, subnet pools and projects that a query names. The caller holds the
-// lock.
+// surveyOwn fills in routers and projects that a query names. The caller holds the lock.
 func (c *Cloud) surveyOwn(out *sdn.NetworkSurvey, q sdn.NetworkQuery) {
 	for _, id := range q.RouterIDs {
 		if r := c.routers[id]; r != nil {
 			out.Routers.Value[id] = c.surveyedRouter(r)
 		}
 	}
-	c.surveyPools(out, q.SubnetPoolIDs)
 	out.Projects.Value.Enabled = map[string]bool{}
 	for _, id := range q.KnownProjectIDs {
 		if len(c.projects) == 0 || c.projects[id] {
@@ -40,18 +38,6 @@ func (c *Cloud) surveyedRouter(r *router) sdn.Router {
 		}
 	}
 	return out
-}
-
-// surveyPools fills in subnet pools. The caller holds the lock.
-func (c *Cloud) surveyPools(out *sdn.NetworkSurvey, ids []string) {
-	out.SubnetPools.Value = map[string]sdn.SurveyedPool{}
-	for _, id := range ids {
-		if p, ok := c.subnetPools[id]; ok {
-			out.SubnetPools.Value[id] = sdn.SurveyedPool{
-				ID: id, Name: id, Prefixes: []netip.Prefix{p.Prefix}, MinLength: p.Prefix.Bits(), MaxLength: p.Prefix.Addr().BitLen(),
-			}
-		}
-	}
 }
 
 // surveyedGroup returns a group that a backend made as a survey shows it.

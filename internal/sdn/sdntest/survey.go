@@ -29,7 +29,7 @@ func surveyIsComplete(t *testing.T, f services) {
 	for what, err := range map[string]error{
 		"extensions": s.Extensions.Err, "subnets": s.Subnets.Err, "networks": s.Networks.Err, "legs": s.Legs.Err, "routers": s.Routers.Err,
 		"addresses": s.Addresses.Err, "quotas": s.Quotas[f.ProjectID].Err, "security groups": s.SecurityGroups.Err, "agents": s.Agents.Err,
-		"subnet pools": s.SubnetPools.Err, "projects": s.Projects.Err,
+		"projects": s.Projects.Err,
 	} {
 		if err != nil {
 			t.Errorf("the survey of %s: %v", what, err)

@@ -53,7 +53,6 @@ func unseen(q sdn.NetworkQuery, seen *sdn.NetworkSurvey, k *credential, c *Cloud
 		NetworkIDs:       without(q.NetworkIDs, seen.Networks.Value),
 		SecurityGroupIDs: without(q.SecurityGroupIDs, seen.SecurityGroups.Value),
 		RouterIDs:        without(q.RouterIDs, seen.Routers.Value),
-		SubnetPoolIDs:    without(q.SubnetPoolIDs, seen.SubnetPools.Value),
 	}
 }
 
@@ -81,7 +80,6 @@ func merge(out, more *sdn.NetworkSurvey) {
 	add(&out.Networks.Value, more.Networks.Value)
 	add(&out.Routers.Value, more.Routers.Value)
 	add(&out.SecurityGroups.Value, more.SecurityGroups.Value)
-	add(&out.SubnetPools.Value, more.SubnetPools.Value)
 	add(&out.Addresses.Value, more.Addresses.Value)
 	add(&out.Projects.Value.Enabled, more.Projects.Value.Enabled)
 	out.Projects.Value.Hidden = append(out.Projects.Value.Hidden, more.Projects.Value.Hidden...)
