@@ -34,8 +34,8 @@ type turns struct {
 	calls  int // accepted calls
 }
 
-func (c *turns) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
-	err := c.LoadBalancers.ChangeMembers(ctx, poolID, add, remove)
+func (c *turns) ChangeMembers(ctx context.Context, id, poolID string, add, remove []sdn.Member) error {
+	err := c.LoadBalancers.ChangeMembers(ctx, id, poolID, add, remove)
 	if err != nil {
 		return err
 	}

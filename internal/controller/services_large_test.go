@@ -36,8 +36,8 @@ func (f *fairness) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb s
 	return made, err
 }
 
-func (f *fairness) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
-	err := f.LoadBalancers.ChangeMembers(ctx, poolID, add, remove)
+func (f *fairness) ChangeMembers(ctx context.Context, id, poolID string, add, remove []sdn.Member) error {
+	err := f.LoadBalancers.ChangeMembers(ctx, id, poolID, add, remove)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, poolID)

@@ -41,7 +41,7 @@ func poolOf(t *testing.T, target sdntest.ServiceTarget, members []sdn.Member) (r
 		return now.Listeners[0].Pool.Members
 	}
 	change = func(add, remove []sdn.Member) error {
-		return b.ChangeMembers(ctx, lb.Listeners[0].Pool.ID, add, remove)
+		return b.ChangeMembers(ctx, lb.ID, lb.Listeners[0].Pool.ID, add, remove)
 	}
 	for len(read()) < len(members) {
 		if err := change(members, nil); err != nil && !errors.As(err, new(*sdn.PendingError)) {
@@ -143,7 +143,7 @@ func TestMonitorInError(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 			if len(made.Listeners) > 0 && made.Listeners[0].Pool != nil {
-				if err := target.Backend.UpdatePool(t.Context(), made.Listeners[0].Pool.ID, *want.Listeners[0].Pool); err != nil && !errors.As(err, new(*sdn.PendingError)) {
+				if err := target.Backend.UpdatePool(t.Context(), made.ID, made.Listeners[0].Pool.ID, *want.Listeners[0].Pool); err != nil && !errors.As(err, new(*sdn.PendingError)) {
 					t.Fatal(err)
 				}
 			}

@@ -42,7 +42,7 @@ func TestLBaaSv2GoesOnWhereItWasStopped(t *testing.T) {
 			t.Fatalf("CreateListener = %+v, %v; want it made, and then a PendingError", l, err)
 		}
 		for ; pool == ""; time.Sleep(time.Millisecond) {
-			p, err := b.CreatePool(ctx, l.ID, *want.Listeners[0].Pool)
+			p, err := b.CreatePool(ctx, made.ID, l.ID, *want.Listeners[0].Pool)
 			if err != nil && !errors.As(err, new(*sdn.PendingError)) {
 				t.Fatalf("CreatePool = %v", err)
 			}
@@ -51,7 +51,7 @@ func TestLBaaSv2GoesOnWhereItWasStopped(t *testing.T) {
 	}
 	stops := 0
 	for ; stops < 10_000; stops++ {
-		err = b.ChangeMembers(ctx, pool, want.Listeners[0].Pool.Members, nil)
+		err = b.ChangeMembers(ctx, made.ID, pool, want.Listeners[0].Pool.Members, nil)
 		if !errors.As(err, new(*sdn.PendingError)) {
 			break
 		}

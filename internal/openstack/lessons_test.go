@@ -49,7 +49,7 @@ func TestAnOptionIsNotAProtocol(t *testing.T) {
 				t.Errorf("CreateListener with an option: %v, want ErrUnsupported", err)
 			}
 			l.Protocol = "UDP"
-			if err := b.UpdateListener(ctx, plain.ID, l); !errors.Is(err, sdn.ErrUnsupported) {
+			if err := b.UpdateListener(ctx, lb.ID, plain.ID, l); !errors.Is(err, sdn.ErrUnsupported) {
 				t.Errorf("UpdateListener with an option: %v, want ErrUnsupported", err)
 			}
 		}
@@ -77,8 +77,8 @@ func TestWhatIsActiveIsNotLearnedAway(t *testing.T) {
 	for i := range 3 {
 		for what, err := range map[string]error{
 			"CreateListener": second(b.CreateListener(ctx, lb.ID, sdn.Listener{Protocol: "UDP", Port: int32(54 + i)})),
-			"CreatePool":     second(b.CreatePool(ctx, now.Listeners[1].ID, sdn.Pool{})),
-			"UpdatePool":     b.UpdatePool(ctx, pool.ID, pool),
+			"CreatePool":     second(b.CreatePool(ctx, lb.ID, now.Listeners[1].ID, sdn.Pool{})),
+			"UpdatePool":     b.UpdatePool(ctx, lb.ID, pool.ID, pool),
 		} {
 			if !errors.Is(err, sdn.ErrUnsupported) {
 				t.Errorf("%s: %v, want ErrUnsupported", what, err)

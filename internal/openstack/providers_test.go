@@ -181,9 +181,9 @@ func TestRefusalsAreLearned(t *testing.T) {
 	least.Algorithm = "LEAST_CONNECTIONS"
 	far := sdn.Member{Name: "a/far", IP: "10.252.1.9", Port: 80, SubnetID: target.Far.ID}
 	for what, call := range map[string]func() error{
-		"a monitor":         func() error { return b.UpdatePool(ctx, pool.ID, monitored) },
-		"LEAST_CONNECTIONS": func() error { return b.UpdatePool(ctx, pool.ID, least) },
-		"a far member":      func() error { return b.ChangeMembers(ctx, pool.ID, []sdn.Member{far}, nil) },
+		"a monitor":         func() error { return b.UpdatePool(ctx, lb.ID, pool.ID, monitored) },
+		"LEAST_CONNECTIONS": func() error { return b.UpdatePool(ctx, lb.ID, pool.ID, least) },
+		"a far member":      func() error { return b.ChangeMembers(ctx, lb.ID, pool.ID, []sdn.Member{far}, nil) },
 	} {
 		f.asked(true)
 		for range 3 {
@@ -201,7 +201,7 @@ func TestRefusalsAreLearned(t *testing.T) {
 		t.Errorf("Features = %+v, want them without what was refused", features)
 	}
 	near := endpoints(target, 3)[2:]
-	if err := b.ChangeMembers(ctx, pool.ID, near, nil); err != nil {
+	if err := b.ChangeMembers(ctx, lb.ID, pool.ID, near, nil); err != nil {
 		t.Errorf("ChangeMembers with one of the VIP's subnet: %v", err)
 	}
 	if features, err = b.Features(ctx, "amphora"); err == nil && !features.FarMembers {
@@ -302,7 +302,7 @@ func TestSourceRangesAreNotLearnedAway(t *testing.T) {
 		open.SourceRanges = nil
 		l, err := b.CreateListener(ctx, made.ID, open)
 		must(t, err)
-		if err := b.UpdateListener(ctx, l.ID, lb.Listeners[0]); !errors.Is(err, sdn.ErrUnsupported) {
+		if err := b.UpdateListener(ctx, made.ID, l.ID, lb.Listeners[0]); !errors.Is(err, sdn.ErrUnsupported) {
 			t.Errorf("UpdateListener with ranges: %v, want ErrUnsupported: it stays open to all", err)
 		}
 	}

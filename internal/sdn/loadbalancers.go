@@ -16,7 +16,8 @@ var ErrUnsupported = errors.New("not supported")
 
 // LoadBalancers makes and keeps load balancers. A change makes a load balancer busy for a while; a
 // further change of it then returns a PendingError. Other load balancers are not affected. Methods
-// do not wait for the end of a change. A load balancer in ERROR may also refuse changes with a
+// do not wait for the end of a change. What is below a load balancer is named by its own ID and by the
+// load balancer's, which has to be this cluster's. A load balancer in ERROR may also refuse changes with a
 // PendingError: only its Provisioning shows ERROR. A request that the provider refuses is
 // ErrUnsupported; a reference to a missing resource is ErrInvalid. A call that returned a
 // PendingError may be repeated and continues where it stopped.
@@ -66,7 +67,7 @@ type LoadBalancers interface {
 	CreateListener(ctx context.Context, loadBalancerID string, l Listener) (Listener, error)
 	// UpdateListener brings the listener of that ID in line with l, but for its
 	// pool; protocol and port are fixed.
-	UpdateListener(ctx context.Context, id string, l Listener) error
+	UpdateListener(ctx context.Context, loadBalancerID, id string, l Listener) error
 	// DeleteListener removes a listener with its pool. It succeeds if there is none. If each change
 	// makes the load balancer busy, it deletes the pool and returns a PendingError: that is no
 	// fault, and the caller calls again.
@@ -74,10 +75,10 @@ type LoadBalancers interface {
 	// CreatePool makes the pool of a listener that has none, with its members. It
 	// may succeed in part, as CreateListener does. ErrConflict if it has one. A new pool, here and in
 	// what else makes pools, may lack its affinity where only UpdatePool sets that.
-	CreatePool(ctx context.Context, listenerID string, p Pool) (Pool, error)
+	CreatePool(ctx context.Context, loadBalancerID, listenerID string, p Pool) (Pool, error)
 	// UpdatePool brings name, algorithm (an empty one stays as it is), affinity and
 	// monitor of a pool in line with p; its protocol is fixed. Members stay.
-	UpdatePool(ctx context.Context, id string, p Pool) error
+	UpdatePool(ctx context.Context, loadBalancerID, id string, p Pool) error
 	// DeletePool removes the pool of a listener; the listener stays. It succeeds when there is no
 	// such pool.
 	DeletePool(ctx context.Context, loadBalancerID, id string) error
@@ -87,7 +88,7 @@ type LoadBalancers interface {
 	// again. No member may be in both lists: a member that changes its subnet must first be
 	// removed, by another call. For a large change the method may do a part and return a
 	// PendingError.
-	ChangeMembers(ctx context.Context, poolID string, add []Member, remove []Member) error
+	ChangeMembers(ctx context.Context, loadBalancerID, poolID string, add, remove []Member) error
 }
 
 // FloatingIPs makes and keeps public addresses. A cloud without routers has none, and

@@ -24,7 +24,7 @@ type roomFor struct {
 	sent []string // the changes: added, removed, and whether that was done
 }
 
-func (r *roomFor) ChangeMembers(_ context.Context, _ string, add, remove []sdn.Member) error {
+func (r *roomFor) ChangeMembers(_ context.Context, _, _ string, add, remove []sdn.Member) error {
 	fits := len(add)-len(remove) <= r.room
 	r.sent = append(r.sent, fmt.Sprintf("+%d-%d %t", len(add), len(remove), fits))
 	if !fits {

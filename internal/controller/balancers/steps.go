@@ -205,19 +205,19 @@ func (v *visit) send(ctx context.Context, step balancer.Step) error {
 		case balancer.CreateListener:
 			_, err = cloud.CreateListener(ctx, id, s.Listener)
 		case balancer.UpdateListener:
-			err = cloud.UpdateListener(ctx, s.ID, s.Listener)
+			err = cloud.UpdateListener(ctx, id, s.ID, s.Listener)
 		case balancer.DeleteListener:
 			err = cloud.DeleteListener(ctx, id, s.ID)
 		case balancer.CreatePool:
-			_, err = cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+			_, err = cloud.CreatePool(ctx, id, s.ListenerID, s.Pool)
 		case balancer.UpdatePool:
-			err = cloud.UpdatePool(ctx, s.ID, s.Pool)
+			err = cloud.UpdatePool(ctx, id, s.ID, s.Pool)
 		case balancer.DeletePool:
 			err = cloud.DeletePool(ctx, id, s.ID)
 		case balancer.RenewMembers:
-			err = cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
+			err = cloud.ChangeMembers(ctx, id, s.PoolID, s.Members, nil)
 		case balancer.ChangeMembers:
-			err = cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+			err = cloud.ChangeMembers(ctx, id, s.PoolID, s.Add, s.Remove)
 		}
 		return err
 	})

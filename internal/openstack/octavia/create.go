@@ -89,12 +89,6 @@ func isRefusal(err error) bool {
 // made notes a new load balancer.
 func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 	l.note(w)
-	for _, one := range w.Listeners {
-		l.add(w.ID, one.ID)
-	}
-	for _, one := range w.Pools {
-		l.add(w.ID, one.ID)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if asked.Provider == "" {

@@ -16,7 +16,7 @@ import (
 // DeleteLoadBalancer implements sdn.LoadBalancers. Octavia deletes everything with one request,
 // including the VIP's port.
 func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
-	err := b.ownBalancer(ctx, id)
+	_, err := b.ownBalancer(ctx, id)
 	if err == nil && b.dialect.single {
 		err = b.emptyBalancer(ctx, id)
 	}

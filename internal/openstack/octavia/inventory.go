@@ -74,7 +74,7 @@ func (b *Octavia) addLost(ctx context.Context, list map[string]wireBalancer, bef
 // listOwn lists the matching load balancers of this cluster, by ID.
 func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
 	if a.has(withTags) {
-		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status", a.project}
+		match["fields"] = []string{"id", "description", "tags", "provider", "vip_subnet_id", "vip_port_id", "provisioning_status", a.project}
 	}
 	all, err := listBalancing[wireBalancer](ctx, b, match, "loadbalancers")
 	if err != nil {
@@ -95,30 +95,22 @@ func (l *balancers) known() (ids map[string]bool, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ids = map[string]bool{}
-	for id, p := range l.places {
-		if id == p.balancer {
-			ids[id] = true
-		}
+	for id := range l.own {
+		ids[id] = true
 	}
 	return ids, l.whole
 }
 
 // listed notes a list. It forgets the load balancers that existed before the list and are not in it.
 func (l *balancers) listed(before map[string]bool, all map[string]wireBalancer) {
-	for id := range all {
-		l.add(id)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.whole = true
-	maps.DeleteFunc(before, func(id string, _ bool) bool { _, is := all[id]; return is })
-	l.forget(before)
-}
-
-// forget removes, with the lock held, what is known of load balancers or of objects below them.
-func (l *balancers) forget(gone map[string]bool) {
-	if len(gone) > 0 {
-		maps.DeleteFunc(l.places, func(id string, p place) bool { return gone[id] || gone[p.balancer] })
+	for id := range before {
+		delete(l.own, id)
+	}
+	for id, w := range all {
+		l.own[id] = fixed{w.Provider, w.VIPSubnetID}
 	}
 }
 

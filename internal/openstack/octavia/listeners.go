@@ -30,13 +30,9 @@ func (b *Octavia) at(ctx context.Context, loadBalancerID string) (at, error) {
 	if out.api, err = b.balancerAPI(ctx); err != nil {
 		return out, err
 	}
-	known, _ := b.balancers.at(loadBalancerID)
-	if known.subnet == "" {
-		w, err := b.readBalancer(ctx, loadBalancerID)
-		if err != nil {
-			return out, err
-		}
-		known.provider, known.subnet = w.Provider, w.VIPSubnetID
+	known, err := b.ownBalancer(ctx, loadBalancerID)
+	if err != nil {
+		return out, err
 	}
 	out.subnet = known.subnet
 	out.features, err = b.features(ctx, known.provider, "")
@@ -64,7 +60,6 @@ func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l s
 	if err != nil {
 		return sdn.Listener{}, err
 	}
-	b.balancers.add(loadBalancerID, w.ID)
 	made := listenerOf(w)
 	if l.Pool == nil {
 		return made, nil
@@ -77,8 +72,8 @@ func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l s
 }
 
 // UpdateListener implements sdn.LoadBalancers.
-func (b *Octavia) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
-	lb, err := b.above(ctx, "listeners", id)
+func (b *Octavia) UpdateListener(ctx context.Context, loadBalancerID, id string, l sdn.Listener) error {
+	lb, err := b.at(ctx, loadBalancerID)
 	if err != nil {
 		return err
 	}
@@ -86,25 +81,7 @@ func (b *Octavia) UpdateListener(ctx context.Context, id string, l sdn.Listener)
 	if err := lb.features.CheckListener(l); err != nil {
 		return err
 	}
-	err = b.lb(ctx, http.MethodPut, id, object{"listener": listenerChange(l, lb.features, lb.api)}, nil, "listeners", id)
-	return b.gone(id, err)
-}
-
-// above is at, for the load balancer of a listener or pool.
-func (b *Octavia) above(ctx context.Context, kind, id string) (at, error) {
-	parent, err := b.balancerOf(ctx, kind, id)
-	if err != nil {
-		return at{}, err
-	}
-	return b.at(ctx, parent)
-}
-
-// gone forgets an object if the answer says that it does not exist.
-func (b *Octavia) gone(id string, err error) error {
-	if errors.Is(err, sdn.ErrNotFound) {
-		b.balancers.drop(id)
-	}
-	return err
+	return b.lb(ctx, http.MethodPut, id, object{"listener": listenerChange(l, lb.features, lb.api)}, nil, "listeners", id)
 }
 
 // DeleteListener implements sdn.LoadBalancers. It deletes the pool first: without its listener
@@ -114,22 +91,17 @@ func (b *Octavia) DeleteListener(ctx context.Context, loadBalancerID, id string)
 }
 
 func (b *Octavia) deleteListener(ctx context.Context, loadBalancerID, id string) error {
-	parent, err := b.balancerOf(ctx, "listeners", id)
-	if err != nil || parent != loadBalancerID {
+	if _, err := b.ownBalancer(ctx, loadBalancerID); err != nil {
 		return err
 	}
 	w, err := ask[wireListener](ctx, b, http.MethodGet, id, nil, "listeners", id)
 	if err != nil {
-		return b.gone(id, err)
+		return err
 	}
 	if w.PoolID != "" {
 		if err := b.deletePool(ctx, w.PoolID); err != nil {
 			return err
 		}
 	}
-	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "listeners", id); err != nil {
-		return b.gone(id, err)
-	}
-	b.balancers.drop(id)
-	return nil
+	return b.lb(ctx, http.MethodDelete, id, nil, nil, "listeners", id)
 }

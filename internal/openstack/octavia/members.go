@@ -25,8 +25,8 @@ import (
 // requests name all members of the pool, even if only some are added. So a few changes of a
 // large OVN pool are made one by one. What would take longer than a request may is done in
 // part, and returns a PendingError.
-func (b *Octavia) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
-	lb, err := b.above(ctx, "pools", poolID)
+func (b *Octavia) ChangeMembers(ctx context.Context, loadBalancerID, poolID string, add, remove []sdn.Member) error {
+	lb, err := b.at(ctx, loadBalancerID)
 	if err == nil {
 		err = b.changeMembers(ctx, lb, poolID, add, remove)
 	}
@@ -56,13 +56,13 @@ func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, 
 	case len(remove) == 0 && len(add) == 1:
 		return b.addMember(ctx, lb, poolID, add[0])
 	case len(remove) == 0 && len(add) <= b.members(lb.features.Provider) && lb.api.has(withAdditive) && lb.features.Provider != providerOVN:
-		return b.gone(poolID, b.putMembers(ctx, poolID, add, len(add), true))
+		return b.putMembers(ctx, poolID, add, len(add), true)
 	case len(add) == 0 && len(remove) == 1 && remove[0].ID != "":
 		return b.removeMember(ctx, poolID, remove[0].ID)
 	}
 	now, err := b.readMembers(ctx, poolID)
 	if err != nil {
-		return b.gone(poolID, err)
+		return err
 	}
 	return b.applyChange(ctx, lb, poolID, changeOf(now, add, remove))
 }
@@ -77,7 +77,7 @@ func (b *Octavia) applyChange(ctx context.Context, lb at, poolID string, c membe
 	todo := c.next(ways{most: b.members(lb.features.Provider), all: lb.features.Provider == providerOVN, single: lb.api.single})
 	if todo.put != nil {
 		if err := b.putMembers(ctx, poolID, todo.put, todo.worked, false); err != nil {
-			return b.gone(poolID, err)
+			return err
 		}
 	}
 	for _, s := range todo.single {
@@ -190,11 +190,11 @@ func (b *Octavia) addMember(ctx context.Context, lb at, poolID string, m sdn.Mem
 	}
 	err := b.lb(ctx, http.MethodPost, poolID, object{"member": newMember(m)}, nil, "pools", poolID, "members")
 	if !errors.Is(err, sdn.ErrConflict) {
-		return b.gone(poolID, refusedOf([]sdn.Member{m}, err))
+		return refusedOf([]sdn.Member{m}, err)
 	}
 	now, err := b.readMembers(ctx, poolID)
 	if err != nil {
-		return b.gone(poolID, err)
+		return err
 	}
 	return b.applyChange(ctx, lb, poolID, changeOf(now, []sdn.Member{m}, nil))
 }
@@ -206,7 +206,7 @@ func (b *Octavia) removeMember(ctx context.Context, poolID, id string) error {
 		return nil
 	case errors.Is(err, sdn.ErrInvalid): // the pool does not exist
 		_, again := b.readMembers(ctx, poolID)
-		return b.gone(poolID, cmp.Or(again, err))
+		return cmp.Or(again, err)
 	}
 	return err
 }

@@ -37,34 +37,29 @@ func New(s *session.Client) *Octavia {
 	return &Octavia{Client: s, dialect: d, balancers: newBalancers()}
 }
 
-// Remembered counts what is kept of load balancers and of the objects below them. Nothing is
-// kept of those that no longer exist.
+// Remembered counts the load balancers of which something is kept. Nothing is kept of those that no
+// longer exist.
 func (b *Octavia) Remembered() int {
 	l := b.balancers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.places)
+	return len(l.own)
 }
 
 // balancers is what this process has learned of the load-balancing service.
 type balancers struct {
-	mu     sync.Mutex
-	places map[string]place    // the load balancers of this cluster, and known objects below them, by ID
-	able   map[capability]bool // true: a load balancer shows it; false: it was refused
-	whole  bool                // a list of all load balancers has succeeded
-	usual  map[string]string   // default provider by flavor; "" is without a flavor
+	mu    sync.Mutex
+	own   map[string]fixed    // the load balancers of this cluster, by ID: a change needs no check of the mark
+	able  map[capability]bool // true: a load balancer shows it; false: it was refused
+	whole bool                // a list of all load balancers has succeeded
+	usual map[string]string   // default provider by flavor; "" is without a flavor
 }
 
-// place is what never changes of a load balancer, or of an object below one. A change of these needs
-// no check of the mark.
-type place struct {
-	balancer         string            // ID of the load balancer
-	provider, subnet string            // of a load balancer that was read
-	members          map[string]string // of a pool that was read: the subnets of its members, by their IDs
-}
+// fixed is what never changes of a load balancer.
+type fixed struct{ provider, subnet string }
 
 func newBalancers() *balancers {
-	return &balancers{places: map[string]place{}, able: map[capability]bool{}, usual: map[string]string{}}
+	return &balancers{own: map[string]fixed{}, able: map[capability]bool{}, usual: map[string]string{}}
 }
 
 // api is what the load-balancing API can do.
@@ -133,77 +128,31 @@ func ask[T any](ctx context.Context, b *Octavia, method, id string, body any, pa
 	return out[strings.TrimSuffix(path[0], "s")], err
 }
 
-// add notes a load balancer, or an object below one.
-func (l *balancers) add(loadBalancerID string, ids ...string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, id := range append(ids, loadBalancerID) {
-		p := l.places[id]
-		p.balancer = loadBalancerID
-		l.places[id] = p
-	}
-}
-
-// note notes a load balancer of this cluster that was read.
+// note notes a load balancer of this cluster.
 func (l *balancers) note(w wireBalancer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.places[w.ID] = place{balancer: w.ID, provider: w.Provider, subnet: w.VIPSubnetID}
+	l.own[w.ID] = fixed{w.Provider, w.VIPSubnetID}
 }
 
-// drop forgets a load balancer, or an object below one.
+// drop forgets a load balancer.
 func (l *balancers) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.forget(map[string]bool{id: true})
+	delete(l.own, id)
 }
 
-// at returns the place of an object, if it is known.
-func (l *balancers) at(id string) (p place, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p, ok = l.places[id]
-	return p, ok
-}
-
-// ownBalancer checks that a load balancer is this cluster's: ErrNotFound if not.
-func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
-	if _, ok := b.balancers.at(id); ok {
-		return nil
+// ownBalancer checks that a load balancer is this cluster's: ErrNotFound if not. It asks only if it is
+// not known.
+func (b *Octavia) ownBalancer(ctx context.Context, id string) (fixed, error) {
+	b.balancers.mu.Lock()
+	known, ok := b.balancers.own[id]
+	b.balancers.mu.Unlock()
+	if ok {
+		return known, nil
 	}
-	_, err := b.readBalancer(ctx, id)
-	return err
-}
-
-// balancerOf finds the load balancer of a listener or pool, which has to be this cluster's:
-// ErrNotFound if not. kind is the collection of the listener or pool.
-func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, error) {
-	if p, ok := b.balancers.at(id); ok {
-		return p.balancer, nil
-	}
-	if id == "" {
-		return "", fmt.Errorf("the request names no ID of the %s: %w", kind, sdn.ErrNotFound)
-	}
-	one, err := ask[struct {
-		LoadBalancers []wireID `json:"loadbalancers"`
-		Listeners     []wireID `json:"listeners"` // of a pool; an early LBaaS v2 shows these only
-	}](ctx, b, http.MethodGet, id, nil, kind, id)
-	var parent string
-	switch {
-	case err != nil:
-	case len(one.LoadBalancers) == 1:
-		parent = one.LoadBalancers[0].ID
-		err = b.ownBalancer(ctx, parent)
-	case kind == "pools" && len(one.Listeners) > 0:
-		parent, err = b.balancerOf(ctx, "listeners", one.Listeners[0].ID)
-	default:
-		err = fmt.Errorf("%s %s belongs to no load balancer: %w", kind, id, sdn.ErrNotFound)
-	}
-	if err != nil {
-		return "", err
-	}
-	b.balancers.add(parent, id)
-	return parent, nil
+	w, err := b.readBalancer(ctx, id)
+	return fixed{w.Provider, w.VIPSubnetID}, err
 }
 
 // readBalancer reads a load balancer of this cluster and remembers it.

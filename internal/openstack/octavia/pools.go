@@ -16,14 +16,14 @@ import (
 )
 
 // CreatePool implements sdn.LoadBalancers.
-func (b *Octavia) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
-	lb, err := b.above(ctx, "listeners", listenerID)
+func (b *Octavia) CreatePool(ctx context.Context, loadBalancerID, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+	lb, err := b.at(ctx, loadBalancerID)
 	if err != nil {
 		return sdn.Pool{}, err
 	}
 	l, err := ask[wireListener](ctx, b, http.MethodGet, listenerID, nil, "listeners", listenerID)
 	if err != nil {
-		return sdn.Pool{}, b.gone(listenerID, err)
+		return sdn.Pool{}, err
 	}
 	return b.createPool(ctx, lb, listenerID, l.Protocol, p)
 }
@@ -48,7 +48,6 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	if err != nil {
 		return sdn.Pool{}, err
 	}
-	b.balancers.add(lb.id, w.ID)
 	made := poolOf(w)
 	if made.Members, err = b.fillPool(ctx, lb, made.ID, p.Members); err != nil {
 		if errors.Is(err, sdn.ErrUnsupported) {
@@ -67,14 +66,14 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 
 // UpdatePool implements sdn.LoadBalancers: a GET, and a PUT for the pool, one for the monitor,
 // or both.
-func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
-	lb, err := b.above(ctx, "pools", id)
+func (b *Octavia) UpdatePool(ctx context.Context, loadBalancerID, id string, p sdn.Pool) error {
+	lb, err := b.at(ctx, loadBalancerID)
 	if err != nil {
 		return err
 	}
 	w, err := ask[wirePool](ctx, b, http.MethodGet, id, nil, "pools", id)
 	if err != nil {
-		return b.gone(id, err)
+		return err
 	}
 	now := poolOf(w)
 	p.Protocol, p.Algorithm = now.Protocol, cmp.Or(p.Algorithm, now.Algorithm)
@@ -94,7 +93,7 @@ func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 			if errors.Is(err, sdn.ErrUnsupported) {
 				b.balancers.refuse(lb.features.Provider, usedBy(p)...)
 			}
-			return b.gone(id, err)
+			return err
 		}
 	}
 	return b.setMonitor(ctx, lb, id, w.MonitorID, p.Monitor)
@@ -142,23 +141,19 @@ func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.
 
 // DeletePool implements sdn.LoadBalancers.
 func (b *Octavia) DeletePool(ctx context.Context, loadBalancerID, id string) error {
-	parent, err := b.balancerOf(ctx, "pools", id)
-	if err == nil && parent == loadBalancerID {
+	_, err := b.ownBalancer(ctx, loadBalancerID)
+	if err == nil {
 		err = b.deletePool(ctx, id)
 	}
 	return session.IgnoreNotFound(err)
 }
 
-// deletePool deletes a pool and what keeps it from being deleted.
+// deletePool deletes a pool and what keeps it from being deleted. It succeeds if there is none.
 func (b *Octavia) deletePool(ctx context.Context, id string) error {
 	if b.dialect.single {
 		if err := session.IgnoreNotFound(b.deleteMonitorOf(ctx, id)); err != nil {
 			return err
 		}
 	}
-	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return err
-	}
-	b.balancers.drop(id)
-	return nil
+	return session.IgnoreNotFound(b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", id))
 }

@@ -18,8 +18,7 @@ import (
 )
 
 // LoadBalancer implements sdn.LoadBalancers. It sends three requests, one for each monitor, and
-// one for the members of each pool. With several pools, one request reads the members of all,
-// and one more each pool with members that were never read.
+// one for the members of each pool.
 func (b *Octavia) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
 	w, err := b.readBalancer(ctx, id)
 	var lb sdn.LoadBalancer
@@ -51,12 +50,11 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 	if err != nil {
 		return sdn.LoadBalancer{}, fmt.Errorf("cannot list its listeners: %w", err)
 	}
-	pools, err := b.poolsOf(ctx, id, listeners, match)
+	pools, err := b.poolsOf(ctx, listeners, match)
 	if err != nil {
 		return sdn.LoadBalancer{}, err
 	}
 	for _, one := range listeners {
-		b.balancers.add(id, one.ID)
 		l := listenerOf(one)
 		if p, ok := pools[one.PoolID]; ok {
 			l.Pool = &p
@@ -72,7 +70,7 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 
 // poolsOf reads the pools of a load balancer's listeners, by ID. An early LBaaS v2 cannot
 // filter pools by load balancer, and lists all.
-func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
+func (b *Octavia) poolsOf(ctx context.Context, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
 	used := map[string]bool{}
 	for _, l := range listeners {
 		used[l.PoolID] = l.PoolID != ""
@@ -85,33 +83,30 @@ func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListen
 	if err != nil {
 		return nil, fmt.Errorf("cannot list its pools: %w", err)
 	}
-	all = slices.DeleteFunc(all, func(w wirePool) bool { return !used[w.ID] })
-	members, err := b.knownMembers(ctx, id, all)
-	if err != nil {
-		return nil, err
-	}
 	for _, one := range all {
-		b.balancers.add(id, one.ID)
-		if pools[one.ID], err = b.completePool(ctx, one, members[one.ID]); err != nil {
+		if !used[one.ID] {
+			continue
+		}
+		if pools[one.ID], err = b.completePool(ctx, one); err != nil {
 			return nil, err
 		}
 	}
 	return pools, nil
 }
 
-// completePool reads what is below a pool, but its members only if they are not known.
-func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMember) (sdn.Pool, error) {
+// completePool reads what is below a pool.
+func (b *Octavia) completePool(ctx context.Context, w wirePool) (sdn.Pool, error) {
 	p := poolOf(w)
-	if len(w.Members) > 0 && known == nil {
-		var err error
-		if known, err = b.readMembers(ctx, w.ID); err != nil {
+	if len(w.Members) > 0 {
+		all, err := b.readMembers(ctx, w.ID)
+		if err != nil {
 			return p, fmt.Errorf("cannot list the members of pool %s: %w", w.ID, err)
 		}
+		for _, m := range all {
+			p.Members = append(p.Members, memberOf(m))
+		}
 	}
-	for _, m := range known {
-		p.Members = append(p.Members, memberOf(m))
-	}
-	slices.SortFunc(p.Members, func(x, y sdn.Member) int { // Octavia's two lists differ in order
+	slices.SortFunc(p.Members, func(x, y sdn.Member) int {
 		return cmp.Or(strings.Compare(x.IP, y.IP), cmp.Compare(x.Port, y.Port))
 	})
 	if w.MonitorID != "" {
@@ -125,11 +120,7 @@ func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMemb
 }
 
 func (b *Octavia) readMembers(ctx context.Context, poolID string) ([]wireMember, error) {
-	all, err := listBalancing[wireMember](ctx, b, url.Values{}, "pools", poolID, "members")
-	if err == nil {
-		b.balancers.keepSubnets(poolID, all)
-	}
-	return all, err
+	return listBalancing[wireMember](ctx, b, url.Values{}, "pools", poolID, "members")
 }
 
 // listBalancing reads a list of the load-balancing API. match is not nil.
@@ -142,74 +133,13 @@ func listBalancing[T session.Listable](ctx context.Context, b *Octavia, match ur
 }
 
 // wireStates is a node of the tree of states. LBaaS v2 shows the states below a load balancer
-// nowhere else. Octavia's tree has every field of a member but its subnet.
+// nowhere else.
 type wireStates struct {
 	wireState
 	ID        string       `json:"id"`
-	Name      string       `json:"name"`
-	Address   string       `json:"address"`
-	Port      int32        `json:"protocol_port"`
 	Listeners []wireStates `json:"listeners"`
 	Pools     []wireStates `json:"pools"`
 	Members   []wireStates `json:"members"`
-}
-
-// knownMembers returns the members of all pools by one request, for pools whose members'
-// subnets are known: these cannot change.
-func (b *Octavia) knownMembers(ctx context.Context, balancerID string, pools []wirePool) (map[string][]wireMember, error) {
-	filled := 0
-	for _, p := range pools {
-		if len(p.Members) > 0 {
-			filled++
-		}
-	}
-	if filled < 2 || b.dialect.statesApart {
-		return nil, nil
-	}
-	tree, err := b.readStates(ctx, balancerID)
-	if err != nil {
-		return nil, err
-	}
-	known := map[string][]wireMember{}
-	for _, l := range tree.Listeners {
-		for _, p := range l.Pools {
-			if all, ok := b.balancers.withSubnets(p); ok {
-				known[p.ID] = all
-			}
-		}
-	}
-	return known, nil
-}
-
-// withSubnets returns the members of a pool in a tree, if all their subnets are known and none
-// may be disabled. The tree shows neither admin_state_up nor weight, but Octavia shows a
-// disabled member as OFFLINE or DRAINING.
-func (l *balancers) withSubnets(p wireStates) ([]wireMember, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []wireMember
-	for _, m := range p.Members {
-		subnet, ok := l.places[p.ID].members[m.ID]
-		if !ok || m.Operating == "OFFLINE" || m.Operating == "DRAINING" {
-			return nil, false
-		}
-		all = append(all, wireMember{wireState: m.wireState, ID: m.ID, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: subnet})
-	}
-	return all, len(all) > 0
-}
-
-// keepSubnets notes the subnets of a pool's members.
-func (l *balancers) keepSubnets(poolID string, members []wireMember) {
-	kept := map[string]string{}
-	for _, m := range members {
-		kept[m.ID] = m.SubnetID
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p, ok := l.places[poolID]; ok {
-		p.members = kept
-		l.places[poolID] = p
-	}
 }
 
 func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates, error) {

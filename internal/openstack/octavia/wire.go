@@ -18,10 +18,6 @@ import (
 
 type object = map[string]any
 
-type wireID struct {
-	ID string `json:"id"`
-}
-
 type wireState struct {
 	Provisioning string `json:"provisioning_status"`
 	Operating    string `json:"operating_status"`

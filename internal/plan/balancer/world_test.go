@@ -114,19 +114,19 @@ func (w *world) do(step balancer.Step) error {
 	case balancer.CreateListener:
 		_, err = w.sdn.CreateListener(ctx, s.LoadBalancerID, s.Listener)
 	case balancer.UpdateListener:
-		err = w.sdn.UpdateListener(ctx, s.ID, s.Listener)
+		err = w.sdn.UpdateListener(ctx, s.LoadBalancerID, s.ID, s.Listener)
 	case balancer.DeleteListener:
 		err = w.sdn.DeleteListener(ctx, s.LoadBalancerID, s.ID)
 	case balancer.CreatePool:
-		_, err = w.sdn.CreatePool(ctx, s.ListenerID, s.Pool)
+		_, err = w.sdn.CreatePool(ctx, s.LoadBalancerID, s.ListenerID, s.Pool)
 	case balancer.DeletePool:
 		err = w.sdn.DeletePool(ctx, s.LoadBalancerID, s.ID)
 	case balancer.RenewMembers:
-		err = w.sdn.ChangeMembers(ctx, s.PoolID, s.Members, nil)
+		err = w.sdn.ChangeMembers(ctx, s.LoadBalancerID, s.PoolID, s.Members, nil)
 	case balancer.UpdatePool:
-		err = w.sdn.UpdatePool(ctx, s.ID, s.Pool)
+		err = w.sdn.UpdatePool(ctx, s.LoadBalancerID, s.ID, s.Pool)
 	case balancer.ChangeMembers:
-		err = w.sdn.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+		err = w.sdn.ChangeMembers(ctx, s.LoadBalancerID, s.PoolID, s.Add, s.Remove)
 	default:
 		w.t.Fatalf("unknown step %T", step)
 	}

@@ -206,9 +206,9 @@ func (b *Backend) CreateListener(ctx context.Context, loadBalancerID string, l s
 }
 
 // UpdateListener implements sdn.LoadBalancers.
-func (b *Backend) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
+func (b *Backend) UpdateListener(ctx context.Context, loadBalancerID, id string, l sdn.Listener) error {
 	return b.cloud.do(ctx, UpdateListener, func() error {
-		lb, i := b.listener(id)
+		lb, i := b.listener(loadBalancerID, id)
 		if lb == nil {
 			return fmt.Errorf("updating listener %s: %w", id, sdn.ErrNotFound)
 		}
@@ -219,8 +219,8 @@ func (b *Backend) UpdateListener(ctx context.Context, id string, l sdn.Listener)
 // DeleteListener implements sdn.LoadBalancers.
 func (b *Backend) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
 	return b.cloud.do(ctx, DeleteListener, func() error {
-		lb, i := b.listener(id)
-		if lb == nil || lb.ID != loadBalancerID {
+		lb, i := b.listener(loadBalancerID, id)
+		if lb == nil {
 			return nil
 		}
 		half := lb.Listeners[i].Pool != nil && b.cloud.providers[lb.Provider].Halves
@@ -245,9 +245,9 @@ func (b *Backend) DeleteListener(ctx context.Context, loadBalancerID, id string)
 }
 
 // CreatePool implements sdn.LoadBalancers.
-func (b *Backend) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+func (b *Backend) CreatePool(ctx context.Context, loadBalancerID, listenerID string, p sdn.Pool) (sdn.Pool, error) {
 	return answer(ctx, b, CreatePool, func() (out sdn.Pool, err error) {
-		lb, i := b.listener(listenerID)
+		lb, i := b.listener(loadBalancerID, listenerID)
 		if lb == nil {
 			return out, fmt.Errorf("creating the pool of listener %s: %w", listenerID, sdn.ErrNotFound)
 		}
@@ -267,9 +267,9 @@ func (b *Backend) CreatePool(ctx context.Context, listenerID string, p sdn.Pool)
 }
 
 // UpdatePool implements sdn.LoadBalancers.
-func (b *Backend) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
+func (b *Backend) UpdatePool(ctx context.Context, loadBalancerID, id string, p sdn.Pool) error {
 	return b.cloud.do(ctx, UpdatePool, func() error {
-		lb, i := b.pool(id)
+		lb, i := b.pool(loadBalancerID, id)
 		if lb == nil {
 			return fmt.Errorf("updating pool %s: %w", id, sdn.ErrNotFound)
 		}
@@ -280,8 +280,8 @@ func (b *Backend) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 // DeletePool implements sdn.LoadBalancers.
 func (b *Backend) DeletePool(ctx context.Context, loadBalancerID, id string) error {
 	return b.cloud.do(ctx, DeletePool, func() error {
-		lb, i := b.pool(id)
-		if lb == nil || lb.ID != loadBalancerID {
+		lb, i := b.pool(loadBalancerID, id)
+		if lb == nil {
 			return nil
 		}
 		return b.change(lb, func(sdn.Features) error {
@@ -298,9 +298,9 @@ func (b *Backend) DeletePool(ctx context.Context, loadBalancerID, id string) err
 }
 
 // ChangeMembers implements sdn.LoadBalancers.
-func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
+func (b *Backend) ChangeMembers(ctx context.Context, loadBalancerID, poolID string, add, remove []sdn.Member) error {
 	return b.cloud.do(ctx, ChangeMembers, func() error {
-		lb, i := b.pool(poolID)
+		lb, i := b.pool(loadBalancerID, poolID)
 		if lb == nil {
 			return fmt.Errorf("changing members of pool %s: %w", poolID, sdn.ErrNotFound)
 		}
@@ -336,27 +336,24 @@ func (c *Cloud) members() (n int) {
 	return n
 }
 
-// listener finds a listener of this cluster. The load balancer is nil if no such listener exists.
-// The caller holds the lock.
-func (b *Backend) listener(id string) (*balancer, int) {
-	return b.find(func(l sdn.Listener) bool { return l.ID == id })
+// listener finds a listener of a load balancer of this cluster. The load balancer is nil if no such
+// listener exists. The caller holds the lock.
+func (b *Backend) listener(loadBalancerID, id string) (*balancer, int) {
+	return b.find(loadBalancerID, func(l sdn.Listener) bool { return l.ID == id })
 }
 
 // pool finds the listener of a pool, as listener does.
-func (b *Backend) pool(id string) (*balancer, int) {
-	return b.find(func(l sdn.Listener) bool { return l.Pool != nil && l.Pool.ID == id })
+func (b *Backend) pool(loadBalancerID, id string) (*balancer, int) {
+	return b.find(loadBalancerID, func(l sdn.Listener) bool { return l.Pool != nil && l.Pool.ID == id })
 }
 
-func (b *Backend) find(is func(sdn.Listener) bool) (*balancer, int) {
-	for id, lb := range b.cloud.balancers {
-		i := slices.IndexFunc(lb.Listeners, is)
-		if i < 0 {
-			continue
-		}
-		if lb, err := b.cloud.look(b.cluster, id); err == nil {
-			return lb, i
-		}
+func (b *Backend) find(loadBalancerID string, is func(sdn.Listener) bool) (*balancer, int) {
+	lb, err := b.cloud.look(b.cluster, loadBalancerID)
+	if err != nil {
 		return nil, 0
+	}
+	if i := slices.IndexFunc(lb.Listeners, is); i >= 0 {
+		return lb, i
 	}
 	return nil, 0
 }

@@ -16,12 +16,12 @@ func busyIsPending(t *testing.T, f services) {
 		t.Skip("this cloud cannot be made slow")
 	}
 	pool := one.Listeners[0].Pool
-	if err := f.Backend.ChangeMembers(f.ctx(), pool.ID, []sdn.Member{f.member(1)}, nil); err != nil {
+	if err := f.Backend.ChangeMembers(f.ctx(), one.ID, pool.ID, []sdn.Member{f.member(1)}, nil); err != nil {
 		t.Fatalf("ChangeMembers: %v", err)
 	}
 	for call, err := range map[string]error{
-		"ChangeMembers":      f.Backend.ChangeMembers(f.ctx(), pool.ID, []sdn.Member{f.member(2)}, nil),
-		"UpdateListener":     f.Backend.UpdateListener(f.ctx(), one.Listeners[0].ID, sdn.Listener{Name: "x", Protocol: "TCP"}),
+		"ChangeMembers":      f.Backend.ChangeMembers(f.ctx(), one.ID, pool.ID, []sdn.Member{f.member(2)}, nil),
+		"UpdateListener":     f.Backend.UpdateListener(f.ctx(), one.ID, one.Listeners[0].ID, sdn.Listener{Name: "x", Protocol: "TCP"}),
 		"DeleteListener":     f.Backend.DeleteListener(f.ctx(), one.ID, one.Listeners[0].ID),
 		"DeletePool":         f.Backend.DeletePool(f.ctx(), one.ID, pool.ID),
 		"CreateListener":     second(f.Backend.CreateListener(f.ctx(), one.ID, f.listener("TCP", 81, 0))),
@@ -32,7 +32,7 @@ func busyIsPending(t *testing.T, f services) {
 			t.Errorf("%s of a busy load balancer: %v, want a PendingError that says when to retry", call, err)
 		}
 	}
-	if err := f.Backend.ChangeMembers(f.ctx(), two.Listeners[0].Pool.ID, []sdn.Member{f.member(1)}, nil); err != nil {
+	if err := f.Backend.ChangeMembers(f.ctx(), two.ID, two.Listeners[0].Pool.ID, []sdn.Member{f.member(1)}, nil); err != nil {
 		t.Errorf("ChangeMembers of another load balancer meanwhile: %v", err)
 	}
 	got := f.active(one.ID)
@@ -83,7 +83,7 @@ func inError(t *testing.T, f services) {
 	if got := f.listed(f.Backend)[lb.ID]; got.Provisioning != sdn.ProvisioningError {
 		t.Fatalf("ListLoadBalancers shows %+v, want it in ERROR", got)
 	}
-	err := f.Backend.ChangeMembers(f.ctx(), lb.Listeners[0].Pool.ID, []sdn.Member{f.member(2)}, nil)
+	err := f.Backend.ChangeMembers(f.ctx(), lb.ID, lb.Listeners[0].Pool.ID, []sdn.Member{f.member(2)}, nil)
 	if err != nil && !errors.As(err, new(*sdn.PendingError)) {
 		t.Errorf("ChangeMembers of one in ERROR: %v, want none or a PendingError", err)
 	}

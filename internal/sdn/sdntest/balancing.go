@@ -22,12 +22,12 @@ func (f services) balancing(ctx context.Context) map[string]error {
 		"DeleteLoadBalancer": f.Backend.DeleteLoadBalancer(ctx, MissingID),
 		"FailOver":           f.Backend.FailOver(ctx, MissingID),
 		"CreateListener":     second(f.Backend.CreateListener(ctx, MissingID, f.listener("TCP", 80, 0))),
-		"UpdateListener":     f.Backend.UpdateListener(ctx, MissingID, sdn.Listener{Protocol: "TCP"}),
+		"UpdateListener":     f.Backend.UpdateListener(ctx, MissingID, MissingID, sdn.Listener{Protocol: "TCP"}),
 		"DeleteListener":     f.Backend.DeleteListener(ctx, MissingID, MissingID),
-		"CreatePool":         second(f.Backend.CreatePool(ctx, MissingID, sdn.Pool{})),
-		"UpdatePool":         f.Backend.UpdatePool(ctx, MissingID, sdn.Pool{}),
+		"CreatePool":         second(f.Backend.CreatePool(ctx, MissingID, MissingID, sdn.Pool{})),
+		"UpdatePool":         f.Backend.UpdatePool(ctx, MissingID, MissingID, sdn.Pool{}),
 		"DeletePool":         f.Backend.DeletePool(ctx, MissingID, MissingID),
-		"ChangeMembers":      f.Backend.ChangeMembers(ctx, MissingID, []sdn.Member{f.member(1)}, nil),
+		"ChangeMembers":      f.Backend.ChangeMembers(ctx, MissingID, MissingID, []sdn.Member{f.member(1)}, nil),
 	}
 }
 

@@ -36,7 +36,9 @@ func listenersComeAndGo(t *testing.T, f services) {
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer after DeleteListener: (-want +got)\n%s", diff)
 	}
-	err = f.settled(func() error { return f.Backend.ChangeMembers(f.ctx(), gone.Pool.ID, []sdn.Member{f.member(2)}, nil) })
+	err = f.settled(func() error {
+		return f.Backend.ChangeMembers(f.ctx(), lb.ID, gone.Pool.ID, []sdn.Member{f.member(2)}, nil)
+	})
 	if !errors.Is(err, sdn.ErrNotFound) {
 		t.Errorf("ChangeMembers of the pool of a listener that is gone: %v, want ErrNotFound", err)
 	}
@@ -76,7 +78,7 @@ func listenerIsUpdated(t *testing.T, f services) {
 	if f.features.SourceRanges {
 		want.SourceRanges = []string{"10.0.0.0/8", "192.168.0.0/16"}
 	}
-	f.must("UpdateListener", func() error { return f.Backend.UpdateListener(f.ctx(), old.ID, want) })
+	f.must("UpdateListener", func() error { return f.Backend.UpdateListener(f.ctx(), lb.ID, old.ID, want) })
 	got := f.active(lb.ID).Listeners[0]
 	if diff := cmp.Diff(want, got, likeWanted); diff != "" {
 		t.Errorf("listener after UpdateListener: (-want +got)\n%s", diff)
@@ -86,7 +88,7 @@ func listenerIsUpdated(t *testing.T, f services) {
 		t.Errorf("UpdateListener left connection limit %v, client timeout %v", got.ConnectionLimit, got.TimeoutClientData)
 	}
 	want.ConnectionLimit, want.TimeoutClientData, want.SourceRanges = nil, nil, nil
-	f.must("UpdateListener", func() error { return f.Backend.UpdateListener(f.ctx(), old.ID, want) })
+	f.must("UpdateListener", func() error { return f.Backend.UpdateListener(f.ctx(), lb.ID, old.ID, want) })
 	back := f.active(lb.ID).Listeners[0]
 	old.Name, old.Operating, old.Pool.Operating = want.Name, back.Operating, back.Pool.Operating
 	if diff := cmp.Diff(old.ConnectionLimit, back.ConnectionLimit); diff != "" || !cmp.Equal(old.TimeoutClientData, back.TimeoutClientData) {
@@ -109,11 +111,11 @@ func poolComesLater(t *testing.T, f services) {
 		t.Fatalf("listener %+v, want it without a pool", l)
 	}
 	pool.Protocol, pool.Algorithm = "", "" // defaults: those of the listener and of the provider
-	f.addPool(l.ID, pool)
+	f.addPool(lb.ID, l.ID, pool)
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer after CreatePool: (-want +got)\n%s", diff)
 	}
-	err := f.settled(func() error { _, err := f.Backend.CreatePool(f.ctx(), l.ID, pool); return err })
+	err := f.settled(func() error { _, err := f.Backend.CreatePool(f.ctx(), lb.ID, l.ID, pool); return err })
 	if !errors.Is(err, sdn.ErrConflict) {
 		t.Errorf("CreatePool of a listener that has one: %v, want ErrConflict", err)
 	}
@@ -127,7 +129,7 @@ func poolComesLater(t *testing.T, f services) {
 	if len(got) != 1 || got[0].ID != l.ID || got[0].Pool != nil {
 		t.Errorf("listeners after DeletePool %+v, want the same one without a pool", got)
 	}
-	f.addPool(l.ID, pool)
+	f.addPool(lb.ID, l.ID, pool)
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer with another pool: (-want +got)\n%s", diff)
 	}
@@ -168,7 +170,9 @@ func (f services) updatePool(lb, want sdn.LoadBalancer) {
 	f.t.Helper()
 	want.Listeners[0].Pool.Name += "x"
 	for range 2 {
-		f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), lb.Listeners[0].Pool.ID, *want.Listeners[0].Pool) })
+		f.must("UpdatePool", func() error {
+			return f.Backend.UpdatePool(f.ctx(), lb.ID, lb.Listeners[0].Pool.ID, *want.Listeners[0].Pool)
+		})
 	}
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		f.t.Errorf("LoadBalancer after UpdatePool: (-want +got)\n%s", diff)
@@ -188,7 +192,7 @@ func algorithmIsUpdated(t *testing.T, f services) {
 	}
 	unsaid := *pool
 	unsaid.Algorithm = ""
-	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), lb.Listeners[0].Pool.ID, unsaid) })
+	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), lb.ID, lb.Listeners[0].Pool.ID, unsaid) })
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer after UpdatePool without an algorithm: (-want +got)\n%s", diff)
 	}
@@ -212,7 +216,7 @@ func monitorIsUpdated(t *testing.T, f services) {
 	slower.Delay = 20
 	for _, next := range []*v1.MonitorSpec{&m, &slower, nil} {
 		pool.Monitor = next
-		f.twice("UpdatePool", lb.ID, func() error { return f.Backend.UpdatePool(f.ctx(), lb.Listeners[0].Pool.ID, *pool) })
+		f.twice("UpdatePool", lb.ID, func() error { return f.Backend.UpdatePool(f.ctx(), lb.ID, lb.Listeners[0].Pool.ID, *pool) })
 		if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 			t.Errorf("LoadBalancer after UpdatePool: (-want +got)\n%s", diff)
 		}
@@ -223,7 +227,7 @@ func monitorIsUpdated(t *testing.T, f services) {
 func (f services) change(lb sdn.LoadBalancer, add, remove, want []sdn.Member) {
 	f.t.Helper()
 	pool := lb.Listeners[0].Pool
-	f.twice("ChangeMembers", lb.ID, func() error { return f.Backend.ChangeMembers(f.ctx(), pool.ID, add, remove) })
+	f.twice("ChangeMembers", lb.ID, func() error { return f.Backend.ChangeMembers(f.ctx(), lb.ID, pool.ID, add, remove) })
 	got := f.active(lb.ID).Listeners[0].Pool.Members
 	if diff := cmp.Diff(want, got, likeWanted); diff != "" {
 		f.t.Errorf("members after %d were added and %d removed: (-want +got)\n%s", len(add), len(remove), diff)
@@ -280,7 +284,7 @@ func farMembers(t *testing.T, f services) {
 func (f services) refusesMember(lb sdn.LoadBalancer, bad sdn.Member, field sdn.Field) {
 	f.t.Helper()
 	for _, add := range [][]sdn.Member{{bad}, {f.member(20), bad, f.member(21)}} {
-		err := f.settled(func() error { return f.Backend.ChangeMembers(f.ctx(), lb.Listeners[0].Pool.ID, add, nil) })
+		err := f.settled(func() error { return f.Backend.ChangeMembers(f.ctx(), lb.ID, lb.Listeners[0].Pool.ID, add, nil) })
 		members := sdn.RefusedMembers(err)
 		if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != field || len(members) != 1 || members[0].IP != bad.IP {
 			f.t.Errorf("ChangeMembers with %s of subnet %s among %d: %v, of field %q and members %v; want ErrInvalid of field %q and that member",
@@ -304,7 +308,7 @@ func changesAtOnce(t *testing.T, f services) {
 		want.Listeners[0].Pool.Members = append(want.Listeners[0].Pool.Members, f.member(i))
 		ctx := f.ctx()
 		wg.Go(func() {
-			errs <- f.settled(func() error { return f.Backend.ChangeMembers(ctx, pool.ID, []sdn.Member{f.member(i)}, nil) }) //nolint:contextcheck // busy reads by itself
+			errs <- f.settled(func() error { return f.Backend.ChangeMembers(ctx, lb.ID, pool.ID, []sdn.Member{f.member(i)}, nil) }) //nolint:contextcheck // busy reads by itself
 		})
 		wg.Go(func() {
 			errs <- f.settled(func() error { _, err := f.Backend.CreateListener(ctx, lb.ID, more); return err }) //nolint:contextcheck // likewise

@@ -247,7 +247,7 @@ func unsupportedIsSaid(t *testing.T, f services) {
 			continue
 		}
 		l.Pool.Name = pool.Name
-		if err = f.settled(func() error { return f.Backend.UpdatePool(f.ctx(), pool.ID, *l.Pool) }); !errors.Is(err, sdn.ErrUnsupported) {
+		if err = f.settled(func() error { return f.Backend.UpdatePool(f.ctx(), lb.ID, pool.ID, *l.Pool) }); !errors.Is(err, sdn.ErrUnsupported) {
 			t.Errorf("UpdatePool with %s: %v, want ErrUnsupported", what, err)
 		}
 	}
@@ -275,10 +275,10 @@ func (f services) outOfReachBelow(lb sdn.LoadBalancer) {
 	f.t.Helper()
 	l := lb.Listeners[0]
 	for call, err := range map[string]error{
-		"UpdateListener": f.Backend.UpdateListener(f.ctx(), l.ID, l),
-		"CreatePool":     second(f.Backend.CreatePool(f.ctx(), l.ID, *l.Pool)),
-		"UpdatePool":     f.Backend.UpdatePool(f.ctx(), l.Pool.ID, *l.Pool),
-		"ChangeMembers":  f.Backend.ChangeMembers(f.ctx(), l.Pool.ID, []sdn.Member{f.member(7)}, nil),
+		"UpdateListener": f.Backend.UpdateListener(f.ctx(), lb.ID, l.ID, l),
+		"CreatePool":     second(f.Backend.CreatePool(f.ctx(), lb.ID, l.ID, *l.Pool)),
+		"UpdatePool":     f.Backend.UpdatePool(f.ctx(), lb.ID, l.Pool.ID, *l.Pool),
+		"ChangeMembers":  f.Backend.ChangeMembers(f.ctx(), lb.ID, l.Pool.ID, []sdn.Member{f.member(7)}, nil),
 		"LoadBalancer":   second(f.Backend.LoadBalancer(f.ctx(), lb.ID)),
 		"FailOver":       f.Backend.FailOver(f.ctx(), lb.ID),
 	} {

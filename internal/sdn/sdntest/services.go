@@ -265,29 +265,29 @@ func (f services) addListener(id string, l sdn.Listener) {
 		return
 	}
 	if made.Pool == nil {
-		f.addPool(made.ID, *l.Pool)
+		f.addPool(id, made.ID, *l.Pool)
 		return
 	}
-	f.fillPool(made.Pool.ID, *l.Pool)
+	f.fillPool(id, made.Pool.ID, *l.Pool)
 }
 
-func (f services) addPool(listenerID string, p sdn.Pool) {
+func (f services) addPool(loadBalancerID, listenerID string, p sdn.Pool) {
 	f.t.Helper()
 	var made sdn.Pool
 	f.must("CreatePool", func() (err error) {
-		made, err = f.Backend.CreatePool(f.ctx(), listenerID, p)
+		made, err = f.Backend.CreatePool(f.ctx(), loadBalancerID, listenerID, p)
 		if made.ID != "" && errors.As(err, new(*sdn.PendingError)) {
 			return nil
 		}
 		return err
 	})
-	f.fillPool(made.ID, p)
+	f.fillPool(loadBalancerID, made.ID, p)
 }
 
-func (f services) fillPool(id string, p sdn.Pool) {
+func (f services) fillPool(loadBalancerID, id string, p sdn.Pool) {
 	f.t.Helper()
-	f.must("ChangeMembers", func() error { return f.Backend.ChangeMembers(f.ctx(), id, p.Members, nil) })
-	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), id, p) })
+	f.must("ChangeMembers", func() error { return f.Backend.ChangeMembers(f.ctx(), loadBalancerID, id, p.Members, nil) })
+	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), loadBalancerID, id, p) })
 }
 
 // listed returns by ID the load balancers that b lists. It fails if one is listed twice.

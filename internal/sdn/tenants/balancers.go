@@ -29,7 +29,7 @@ func (c *Cloud) Features(ctx context.Context, provider string) (sdn.Features, er
 func (c *Cloud) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	k := c.of(lb.ProjectID)
 	made, err := k.CreateLoadBalancer(ctx, owner, lb)
-	c.keepBalancer(k, made)
+	c.keep(k, made.ID)
 	if err == nil {
 		c.mu.Lock()
 		c.taught = k
@@ -38,28 +38,9 @@ func (c *Cloud) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.
 	return made, k.explain(err)
 }
 
-// keepBalancer remembers a load balancer and what is below it.
-func (c *Cloud) keepBalancer(k *credential, lb sdn.LoadBalancer) {
-	c.keep(k, lb.ID)
-	for _, l := range lb.Listeners {
-		c.keepListener(k, l)
-	}
-}
-
-func (c *Cloud) keepListener(k *credential, l sdn.Listener) {
-	c.keep(k, l.ID)
-	if l.Pool != nil {
-		c.keep(k, l.Pool.ID)
-	}
-}
-
 // LoadBalancer implements sdn.LoadBalancers.
 func (c *Cloud) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
-	lb, err := read(ctx, c, Balancer, id, func(lb sdn.LoadBalancer) string { return lb.ProjectID }, func(s Session) (sdn.LoadBalancer, error) { return s.LoadBalancer(ctx, id) })
-	if err == nil {
-		c.keepBalancer(c.of(lb.ProjectID), lb)
-	}
-	return lb, err
+	return read(ctx, c, Balancer, id, func(lb sdn.LoadBalancer) string { return lb.ProjectID }, func(s Session) (sdn.LoadBalancer, error) { return s.LoadBalancer(ctx, id) })
 }
 
 // ListLoadBalancers implements sdn.LoadBalancers.
@@ -98,16 +79,12 @@ func (c *Cloud) FailOver(ctx context.Context, id string) error {
 
 // CreateListener implements sdn.LoadBalancers.
 func (c *Cloud) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
-	made, err := read(ctx, c, Balancer, loadBalancerID, nil, func(s Session) (sdn.Listener, error) { return s.CreateListener(ctx, loadBalancerID, l) })
-	if k := c.find(ctx, Balancer, loadBalancerID); k != nil {
-		c.keepListener(k, made)
-	}
-	return made, err
+	return read(ctx, c, Balancer, loadBalancerID, nil, func(s Session) (sdn.Listener, error) { return s.CreateListener(ctx, loadBalancerID, l) })
 }
 
 // UpdateListener implements sdn.LoadBalancers.
-func (c *Cloud) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
-	return c.change(ctx, Balancer, id, func(s Session) error { return s.UpdateListener(ctx, id, l) })
+func (c *Cloud) UpdateListener(ctx context.Context, loadBalancerID, id string, l sdn.Listener) error {
+	return c.change(ctx, Balancer, loadBalancerID, func(s Session) error { return s.UpdateListener(ctx, loadBalancerID, id, l) })
 }
 
 // DeleteListener implements sdn.LoadBalancers.
@@ -116,17 +93,13 @@ func (c *Cloud) DeleteListener(ctx context.Context, loadBalancerID, id string) e
 }
 
 // CreatePool implements sdn.LoadBalancers.
-func (c *Cloud) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
-	made, err := read(ctx, c, Balancer, listenerID, nil, func(s Session) (sdn.Pool, error) { return s.CreatePool(ctx, listenerID, p) })
-	if k := c.find(ctx, Balancer, listenerID); k != nil {
-		c.keep(k, made.ID)
-	}
-	return made, err
+func (c *Cloud) CreatePool(ctx context.Context, loadBalancerID, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+	return read(ctx, c, Balancer, loadBalancerID, nil, func(s Session) (sdn.Pool, error) { return s.CreatePool(ctx, loadBalancerID, listenerID, p) })
 }
 
 // UpdatePool implements sdn.LoadBalancers.
-func (c *Cloud) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
-	return c.change(ctx, Balancer, id, func(s Session) error { return s.UpdatePool(ctx, id, p) })
+func (c *Cloud) UpdatePool(ctx context.Context, loadBalancerID, id string, p sdn.Pool) error {
+	return c.change(ctx, Balancer, loadBalancerID, func(s Session) error { return s.UpdatePool(ctx, loadBalancerID, id, p) })
 }
 
 // DeletePool implements sdn.LoadBalancers.
@@ -135,6 +108,6 @@ func (c *Cloud) DeletePool(ctx context.Context, loadBalancerID, id string) error
 }
 
 // ChangeMembers implements sdn.LoadBalancers.
-func (c *Cloud) ChangeMembers(ctx context.Context, poolID string, add []sdn.Member, remove []sdn.Member) error {
-	return c.change(ctx, Balancer, poolID, func(s Session) error { return s.ChangeMembers(ctx, poolID, add, remove) })
+func (c *Cloud) ChangeMembers(ctx context.Context, loadBalancerID, poolID string, add, remove []sdn.Member) error {
+	return c.change(ctx, Balancer, loadBalancerID, func(s Session) error { return s.ChangeMembers(ctx, loadBalancerID, poolID, add, remove) })
 }

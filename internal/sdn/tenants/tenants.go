@@ -51,7 +51,7 @@ const (
 	Port Kind = iota
 	// Network is a network of a namespace, or a subnet in it.
 	Network
-	// Balancer is a load balancer, a part of it, its floating IP or its security group.
+	// Balancer is a load balancer, its floating IP or its security group.
 	Balancer
 	// given is a resource that somebody else made, as a subnet of the configuration.
 	given
