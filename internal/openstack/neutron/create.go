@@ -144,19 +144,21 @@ func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest, ids []string
 
 // makeAll makes n ports, or as many as the cloud has room for. The ports of one POST are bound or
 // attached before the next POST.
+//
+// Neutron 21 answers 500 to a bulk request for ports in a network with an IPv6 subnet whose addresses
+// are made of MAC addresses: it chooses addresses before MAC addresses. So after such an answer the
+// ports are made one by one.
 func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	var ports []sdn.Port
-	for size := min(n, maxBulk); len(ports) < n; {
+	for size, bulk := min(n, maxBulk), true; len(ports) < n; {
 		size = min(size, n-len(ports))
-		if b.details.isSingly(body.NetworkID) {
-			size = 1
-		}
-		made, err := b.postOnce(ctx, body, size)
+		made, err := b.post(ctx, body, size, bulk)
 		if errors.Is(err, sdn.ErrQuota) && size > 1 {
 			size /= 2
 			continue
 		}
-		if errors.Is(err, session.ErrCrash) && b.details.learnSingly(ctx, body.NetworkID) {
+		if errors.Is(err, session.ErrCrash) && bulk {
+			size, bulk = 1, false
 			continue
 		}
 		some, err := b.finish(ctx, made, subnets, r, err)
@@ -171,22 +173,21 @@ func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 	return ports, nil
 }
 
-// postOnce makes n ports by a bulk request. On a network that needs single requests it makes one.
-func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
-	if b.details.isSingly(body.NetworkID) {
-		return b.postSingle(ctx, body)
+// post makes n ports by one request. One that is no bulk request makes a single port.
+func (b *Neutron) post(ctx context.Context, body newPort, n int, bulk bool) ([]wirePort, error) {
+	ports := object{"port": body}
+	if bulk {
+		ports = object{"ports": slices.Repeat([]newPort{body}, n)}
 	}
-	bodies := make([]newPort, n)
-	for i := range bodies {
-		bodies[i] = body
+	var out struct {
+		Port  wirePort   `json:"port"`
+		Ports []wirePort `json:"ports"`
 	}
-	var out portsBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"ports"}, Body: object{"ports": bodies}, Out: &out,
-		Creates: true,
-	})
-	if err != nil {
+	if err := b.Do(ctx, session.Request{Method: http.MethodPost, Path: []string{"ports"}, Body: ports, Out: &out, Creates: true}); err != nil {
 		return nil, err
+	}
+	if !bulk {
+		out.Ports = []wirePort{out.Port}
 	}
 	for _, w := range out.Ports {
 		b.known.add(w.ID, placeOf(w))
@@ -195,17 +196,6 @@ func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 		return out.Ports, fmt.Errorf("%w: Neutron answered with %d ports instead of %d", sdn.ErrUnavailable, len(out.Ports), n)
 	}
 	return out.Ports, nil
-}
-
-func (b *Neutron) postSingle(ctx context.Context, body newPort) ([]wirePort, error) {
-	w, err := send[wirePort](ctx, b.Client, portKind, session.Request{
-		Method: http.MethodPost, Path: []string{"ports"}, Body: object{"port": body}, Creates: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	b.known.add(w.ID, placeOf(w))
-	return []wirePort{w}, nil
 }
 
 // finish binds or attaches the new ports, deletes those that cannot be, and returns the others with

@@ -6,9 +6,7 @@ package neutron
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -33,10 +31,6 @@ type details struct {
 	age      time.Duration
 	subnets  sdn.Answers[string, subnet]
 	networks sdn.Answers[string, int32] // MTU
-	// singly are networks with an IPv6 subnet whose addresses are made of MAC addresses:
-	// Neutron 21 answers 500 to a bulk request for ports there, as it chooses addresses
-	// before MAC addresses.
-	singly sdn.Answers[string, bool]
 }
 
 // Details implements sdn.Details.
@@ -103,33 +97,4 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
 	w, err := getNamed[wireNetwork](ctx, d.client, networkKind, networkID, "mtu")
 	return w.MTU, err
-}
-
-// isSingly reports whether ports are made one by one in a network.
-func (d *details) isSingly(networkID string) bool {
-	singly, _, _ := d.singly.Fresh(networkID)
-	return singly
-}
-
-// learnSingly asks, after Neutron has stumbled over a bulk request, whether the network is one
-// of those where it does, and reports whether that is news.
-func (d *details) learnSingly(ctx context.Context, networkID string) bool {
-	if d.isSingly(networkID) {
-		return false
-	}
-	var body struct {
-		Subnets []struct {
-			Mode *string `json:"ipv6_address_mode"`
-		} `json:"subnets"`
-	}
-	err := d.client.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"subnets"}, Query: url.Values{"network_id": {networkID}, "fields": {"ipv6_address_mode"}}, Out: &body, Creates: true,
-	})
-	for _, s := range body.Subnets {
-		if err == nil && s.Mode != nil && *s.Mode != "dhcpv6-stateful" {
-			d.singly.Keep(networkID, true, d.age)
-			return true
-		}
-	}
-	return false
 }
