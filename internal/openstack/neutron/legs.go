@@ -32,7 +32,7 @@ func (b *Neutron) AddLeg(ctx context.Context, routerID, subnetID string) error {
 	}
 	err := b.changeLeg(ctx, routerID, "add_router_interface", subnetID, "")
 	if sdn.FieldOf(err) == sdn.FieldSubnet { // it is not there any more
-		b.nets.subnets.Delete(subnetID)
+		b.nets.Delete(subnetID)
 	}
 	if errors.Is(err, sdn.ErrQuota) { // of the cloud's plugin, or of the ports of the router's project
 		return fmt.Errorf("%w: %w", sdn.ErrRouterFull, err)

@@ -19,14 +19,13 @@ import (
 
 type wireNetwork struct {
 	resource
-	MTU      int32     `json:"mtu"`
-	Subnets  []string  `json:"subnets"`
-	External bool      `json:"router:external"`
-	Up       bool      `json:"admin_state_up"`
-	Secure   *bool     `json:"port_security_enabled"` // nil: this Neutron has no such switch, and ports have groups
-	Type     string    `json:"provider:network_type"` // this and the next: for administrators
-	Physical string    `json:"provider:physical_network"`
-	Created  time.Time `json:"created_at"` // zero: this Neutron does not tell
+	MTU      int32    `json:"mtu"`
+	Subnets  []string `json:"subnets"`
+	External bool     `json:"router:external"`
+	Up       bool     `json:"admin_state_up"`
+	Secure   *bool    `json:"port_security_enabled"` // nil: this Neutron has no such switch, and ports have groups
+	Type     string   `json:"provider:network_type"` // this and the next: for administrators
+	Physical string   `json:"provider:physical_network"`
 }
 
 // CreateNetwork implements sdn.Networks, with one request. Only administrators may choose another
@@ -42,7 +41,7 @@ func (b *Neutron) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.N
 	if err != nil {
 		return sdn.Network{}, err
 	}
-	b.nets.networks.Store(w.ID, true)
+	b.nets.Store(w.ID, true)
 	return networkOf(w), nil
 }
 
@@ -75,7 +74,7 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		if s.mark().Cluster != b.Config.ClusterID {
 			continue
 		}
-		b.nets.subnets.Store(s.ID, id)
+		b.nets.Store(s.ID, true)
 		one, err := subnetOf(s)
 		if err != nil {
 			return sdn.Network{}, err
@@ -93,12 +92,12 @@ var networkFields = []string{"id", "name", "description", "project_id", "mtu", "
 func (b *Neutron) ownNetwork(ctx context.Context, id string) (wireNetwork, error) {
 	w, err := getOwn[wireNetwork](ctx, b, networkKind, id, networkFields...)
 	if errors.Is(err, sdn.ErrNotFound) {
-		b.nets.dropNetwork(id)
+		b.nets.Delete(id)
 	}
 	if err != nil {
 		return wireNetwork{}, err
 	}
-	b.nets.networks.Store(id, true)
+	b.nets.Store(id, true)
 	return w, nil
 }
 
@@ -140,20 +139,23 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 
 // ListNetworks implements sdn.Networks.
 func (b *Neutron) ListNetworks(ctx context.Context) ([]sdn.NetworkSummary, error) {
-	before := b.nets.networkIDs()
-	all, err := listOwn[wireNetwork](ctx, b, networkKind, nil, "id", "name", "description", "project_id", "created_at")
+	return b.summaries(ctx, networkKind)
+}
+
+type wireSummary struct {
+	resource
+	Created time.Time `json:"created_at"` // zero: this Neutron does not tell
+}
+
+// summaries lists the networks or routers of this cluster.
+func (b *Neutron) summaries(ctx context.Context, k kind) ([]sdn.NetworkSummary, error) {
+	all, err := listOwn[wireSummary](ctx, b, k, nil, "id", "name", "description", "project_id", "created_at")
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sdn.NetworkSummary, len(all))
 	for i, w := range all {
 		out[i] = sdn.NetworkSummary{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Created: w.Created}
-		b.nets.networks.Store(w.ID, true)
-	}
-	for _, id := range before {
-		if !slices.ContainsFunc(all, func(w wireNetwork) bool { return w.ID == id }) {
-			b.nets.dropNetwork(id)
-		}
 	}
 	return out, nil
 }
@@ -182,40 +184,18 @@ func (b *Neutron) InUse(ctx context.Context, networkID string) ([]sdn.PortUse, e
 // DeleteNetwork implements sdn.Networks. Neutron deletes the subnets, too. The mark is always read:
 // there is one deletion in the life of a network, and none can be undone.
 func (b *Neutron) DeleteNetwork(ctx context.Context, id string) error {
-	_, err := b.ownNetwork(ctx, id)
+	w, err := b.ownNetwork(ctx, id)
 	if err == nil {
 		err = b.Do(ctx, networkKind.request(http.MethodDelete, id, nil))
 	}
 	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
-	b.nets.dropNetwork(id)
+	for _, gone := range append(w.Subnets, id) {
+		b.nets.Delete(gone)
+	}
 	b.details.forgetNetwork(id)
 	return nil
-}
-
-// ownNets are networks and subnets whose mark this process has seen, so that making something in
-// them needs no look at it first. A list of networks corrects it.
-type ownNets struct {
-	networks sync.Map // by ID
-	subnets  sync.Map // ID of the network, by ID
-}
-
-func (o *ownNets) networkIDs() (ids []string) {
-	for id := range o.networks.Range {
-		ids = append(ids, id.(string))
-	}
-	return ids
-}
-
-// dropNetwork forgets a network and its subnets.
-func (o *ownNets) dropNetwork(id string) {
-	o.networks.Delete(id)
-	for subnet, network := range o.subnets.Range {
-		if network == id {
-			o.subnets.Delete(subnet)
-		}
-	}
 }
 
 // SubnetPool implements sdn.SubnetPools, with one request.

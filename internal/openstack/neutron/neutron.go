@@ -12,6 +12,7 @@
 package neutron
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -23,7 +24,7 @@ type Neutron struct {
 	*session.Client
 	details *details
 	known   *known
-	nets    ownNets
+	nets    sync.Map // IDs of networks and subnets whose mark was seen: what is made in them needs no look at it
 	parents parents
 	sights  sdn.Answers[sight, error] // nil, or ErrForbidden
 	leaving departures

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -22,7 +21,6 @@ type wireRouter struct {
 	Up      bool         `json:"admin_state_up"`
 	Gateway *wireGateway `json:"external_gateway_info"`
 	Routes  []wireRoute  `json:"routes"`
-	Created time.Time    `json:"created_at"` // zero: this Neutron does not tell
 }
 
 type wireGateway struct {
@@ -115,15 +113,7 @@ func (b *Neutron) Router(ctx context.Context, id string) (sdn.OwnRouter, error) 
 
 // ListRouters implements sdn.Routers.
 func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	all, err := listOwn[wireRouter](ctx, b, routerKind, nil, "id", "name", "description", "project_id", "created_at")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]sdn.RouterSummary, len(all))
-	for i, w := range all {
-		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Created: w.Created}
-	}
-	return out, nil
+	return b.summaries(ctx, routerKind)
 }
 
 // UpdateRouter implements sdn.Routers. The mark is read first: an update is rare. Neutron refuses a

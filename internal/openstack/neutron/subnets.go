@@ -46,7 +46,7 @@ func (b *Neutron) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.Su
 	if err != nil {
 		return sdn.OwnSubnet{}, err
 	}
-	if _, ok := b.nets.networks.Load(spec.NetworkID); !ok {
+	if _, ok := b.nets.Load(spec.NetworkID); !ok {
 		_, err := b.ownNetwork(ctx, spec.NetworkID)
 		if errors.Is(err, sdn.ErrNotFound) {
 			return sdn.OwnSubnet{}, &sdn.InvalidError{Field: sdn.FieldNetwork, Value: spec.NetworkID, Err: fmt.Errorf("network %s is not there, or not this cluster's: %w", spec.NetworkID, sdn.ErrInvalid)}
@@ -60,7 +60,7 @@ func (b *Neutron) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.Su
 	if err != nil {
 		return sdn.OwnSubnet{}, b.explainSubnet(ctx, spec, err)
 	}
-	b.nets.subnets.Store(w.ID, spec.NetworkID)
+	b.nets.Store(w.ID, true)
 	return subnetOf(w)
 }
 
@@ -137,7 +137,7 @@ func (b *Neutron) UpdateSubnet(ctx context.Context, id string, u sdn.SubnetUpdat
 	}
 	err := b.Do(ctx, subnetKind.request(http.MethodPut, id, updateOf(u)))
 	if errors.Is(err, sdn.ErrNotFound) {
-		b.nets.subnets.Delete(id)
+		b.nets.Delete(id)
 	}
 	b.details.forget([]subnet{{id: id}})
 	return err
@@ -145,7 +145,7 @@ func (b *Neutron) UpdateSubnet(ctx context.Context, id string, u sdn.SubnetUpdat
 
 // DeleteSubnet implements sdn.Networks. The mark is always read, as in DeleteNetwork.
 func (b *Neutron) DeleteSubnet(ctx context.Context, id string) error {
-	b.nets.subnets.Delete(id)
+	b.nets.Delete(id)
 	err := b.ownSubnet(ctx, id)
 	if err == nil {
 		err = b.Do(ctx, subnetKind.request(http.MethodDelete, id, nil))
@@ -153,19 +153,19 @@ func (b *Neutron) DeleteSubnet(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
-	b.nets.subnets.Delete(id)
+	b.nets.Delete(id)
 	b.details.forget([]subnet{{id: id}})
 	return nil
 }
 
 // ownSubnet checks that a subnet is this cluster's. It asks only if it is not known.
 func (b *Neutron) ownSubnet(ctx context.Context, id string) error {
-	if _, ok := b.nets.subnets.Load(id); ok {
+	if _, ok := b.nets.Load(id); ok {
 		return nil
 	}
-	w, err := getOwn[wireSubnet](ctx, b, subnetKind, id, "id", "network_id", "description")
+	_, err := getOwn[wireSubnet](ctx, b, subnetKind, id, "id", "description")
 	if err == nil {
-		b.nets.subnets.Store(id, w.NetworkID)
+		b.nets.Store(id, true)
 	}
 	return err
 }
