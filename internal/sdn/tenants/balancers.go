@@ -45,7 +45,7 @@ func (c *Cloud) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, 
 
 // ListLoadBalancers implements sdn.LoadBalancers.
 func (c *Cloud) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	return list(c, func(lb sdn.LoadBalancerSummary) string { return lb.ID }, nil,
+	return list(c, func(lb sdn.LoadBalancerSummary) string { return lb.ID }, func(lb sdn.LoadBalancerSummary) string { return lb.ProjectID },
 		func(k *credential) ([]sdn.LoadBalancerSummary, error) { return k.ListLoadBalancers(ctx) })
 }
 

@@ -29,7 +29,8 @@ func (c *Cloud) Port(ctx context.Context, id string) (sdn.Port, error) {
 
 // ListPorts implements sdn.Ports.
 func (c *Cloud) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
-	return list(c, func(p sdn.PortSummary) string { return p.ID }, nil, func(k *credential) ([]sdn.PortSummary, error) { return k.ListPorts(ctx) })
+	return list(c, func(p sdn.PortSummary) string { return p.ID }, func(p sdn.PortSummary) string { return p.ProjectID },
+		func(k *credential) ([]sdn.PortSummary, error) { return k.ListPorts(ctx) })
 }
 
 // States implements sdn.Ports. Ports whose credential fails are missing in the answer only if
@@ -154,7 +155,7 @@ func (c *Cloud) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.Flo
 // project's credential shows.
 func (c *Cloud) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
 	own := c.of(projectID)
-	return list(c, func(f sdn.FloatingIP) string { return f.ID }, nil, func(k *credential) ([]sdn.FloatingIP, error) {
+	return list(c, func(f sdn.FloatingIP) string { return f.ID }, func(f sdn.FloatingIP) string { return f.ProjectID }, func(k *credential) ([]sdn.FloatingIP, error) {
 		if k == own {
 			return k.ListFloatingIPs(ctx, projectID)
 		}

@@ -24,7 +24,8 @@ func (c *Cloud) Router(ctx context.Context, id string) (sdn.OwnRouter, error) {
 
 // ListRouters implements sdn.Routers.
 func (c *Cloud) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	return list(c, func(r sdn.RouterSummary) string { return r.ID }, nil, func(k *credential) ([]sdn.RouterSummary, error) { return k.ListRouters(ctx) })
+	return list(c, func(r sdn.RouterSummary) string { return r.ID }, func(r sdn.RouterSummary) string { return r.ProjectID },
+		func(k *credential) ([]sdn.RouterSummary, error) { return k.ListRouters(ctx) })
 }
 
 // UpdateRouter implements sdn.Routers.

@@ -298,7 +298,7 @@ func (c *Cloud) remove(ctx context.Context, kind Kind, id string, do func(Sessio
 }
 
 // list returns what all credentials list, each resource once. project returns the project that a
-// resource names; nil: it names none.
+// resource names; nil: it names none, and the resource is not remembered.
 func list[T any](c *Cloud, id func(T) string, project func(T) string, ask func(*credential) ([]T, error)) ([]T, error) {
 	all := c.all()
 	if len(all) == 1 {
@@ -314,43 +314,22 @@ func list[T any](c *Cloud, id func(T) string, project func(T) string, ask func(*
 			lacks[all[1+i].ProjectID] = all[1+i].explain(a.Err)
 		}
 	}
-	shown := map[string][]*credential{}
+	shown := map[string]bool{}
 	var out []T
 	for i := range all {
-		i = (i + 1) % len(all) // the main one comes last: it may see what is another's
-		k := all[i]
-		for _, v := range answers[i].Value {
-			by := shown[id(v)]
-			shown[id(v)] = append(by, k)
-			if len(by) == 0 {
-				out = append(out, v)
+		for _, v := range answers[(i+1)%len(all)].Value { // the main one's come last: it may see what is another's
+			if shown[id(v)] {
+				continue
 			}
+			shown[id(v)] = true
+			out = append(out, v)
 			if project != nil {
 				c.keep(c.of(project(v)), id(v))
 			}
 		}
 	}
-	if project == nil {
-		c.learn(shown, len(lacks) == 0)
-	}
 	if len(lacks) > 0 {
 		return out, &sdn.PartialError{Lacks: lacks}
 	}
 	return out, nil
-}
-
-// learn remembers who shows resources that name no project. One that two projects show is one's own
-// and in a network of the other: which is which does not show. The main one's are only those that no
-// other shows, which takes all answers.
-func (c *Cloud) learn(shown map[string][]*credential, whole bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id, by := range shown {
-		_, known := c.place(id)
-		switch {
-		case len(by) > 1 && by[1].ProjectID != "", by[0].ProjectID == "" && (known || !whole):
-		default:
-			c.places[id] = by[0].ProjectID
-		}
-	}
 }

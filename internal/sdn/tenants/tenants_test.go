@@ -80,7 +80,7 @@ func (s *session) ListPorts(context.Context) (all []sdn.PortSummary, err error) 
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.ports)) {
 		if s.sees(id) {
-			all = append(all, sdn.PortSummary{ID: id})
+			all = append(all, sdn.PortSummary{ID: id, ProjectID: s.ports[id]})
 		}
 	}
 	return all, nil
@@ -179,7 +179,7 @@ func TestFailingCredential(t *testing.T) {
 		t.Errorf("deleting it: %v, want ErrLogin", err)
 	}
 	all, err := b.ListPorts(t.Context())
-	if diff := cmp.Diff([]sdn.PortSummary{{ID: "of-main"}}, all); diff != "" {
+	if diff := cmp.Diff([]sdn.PortSummary{{ID: "of-main", ProjectID: "main"}}, all); diff != "" {
 		t.Errorf("ListPorts: (-want +got)\n%s", diff)
 	}
 	if got := sdn.ErrorIn("blue", err); !errors.Is(got, sdn.ErrLogin) {
