@@ -35,8 +35,6 @@ type wireRule struct {
 	RemoteAddress *string `json:"remote_address_group_id"`
 }
 
-const ruleMissing = "SecurityGroupRuleNotFound"
-
 // EnsureSecurityGroup implements sdn.SecurityGroups. It needs a GET of the group if its ID is
 // known, otherwise a list of groups of that name and a GET or a POST; a POST for each hundred
 // missing rules; and a DELETE for each superfluous rule. A new group in Neutron lets everything
@@ -178,7 +176,7 @@ func overlap(a, b sdn.Rule) bool {
 func (b *Neutron) deleteRules(ctx context.Context, rules []wireRule) error {
 	var failed error
 	for _, one := range rules {
-		err := b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-group-rules", one.ID}, Subject: ruleMissing})
+		err := b.Do(ctx, ruleKind.request(http.MethodDelete, one.ID, nil))
 		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
 			failed = errors.Join(failed, err)
 		}

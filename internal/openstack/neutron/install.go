@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -22,7 +21,7 @@ func (b *Neutron) installed() string {
 
 // FindSetup implements sdn.Installer, with one request.
 func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
-	many, match := setupQuery(s)
+	k, match := setupKind(s)
 	if s.Name != "" {
 		match.Set("name", s.Name)
 		match.Set("description", b.installed())
@@ -36,7 +35,7 @@ func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 			match.Set("project_id", project)
 		}
 	}
-	rows, err := session.ReadAll[resource](ctx, b.Client, session.Request{Path: []string{many}, Query: byID(match, []string{"id"}), Subject: noSuchPath}, nil)
+	rows, err := session.ReadAll[resource](ctx, b.Client, session.Request{Path: []string{k.many}, Query: byID(match, []string{"id"}), Subject: noSuchPath}, nil)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("looking for the %s %s: %w", s.Kind, s.Name, err)
@@ -48,36 +47,34 @@ func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 	return rows[0].ID, nil
 }
 
-// setupQuery returns the list that has a thing, and what is particular of it.
-func setupQuery(s sdn.Setup) (many string, match url.Values) {
-	switch s.Kind {
+// setupKind returns the kind of a thing, and what is particular of it in a list of that kind.
+func setupKind(s sdn.Setup) (k kind, match url.Values) {
+	switch match = (url.Values{}); s.Kind {
 	case sdn.SetupRouter:
-		return "routers", url.Values{}
+		k = routerKind
 	case sdn.SetupNetwork:
-		return "networks", url.Values{}
+		k = networkKind
 	case sdn.SetupSubnet:
-		return "subnets", url.Values{"network_id": {s.NetworkID}, "ip_version": {version(s)}}
+		k, match = subnetKind, url.Values{"network_id": {s.NetworkID}, "ip_version": {version(s)}}
 	case sdn.SetupLeg:
-		return "ports", url.Values{"device_owner": routerOwners, "fixed_ips": {"subnet_id=" + s.SubnetID}}
+		k, match = portKind, url.Values{"device_owner": routerOwners, "fixed_ips": {"subnet_id=" + s.SubnetID}}
 	case sdn.SetupGroup:
-		return "security-groups", url.Values{}
+		k = groupKind
 	case sdn.SetupRule:
-		return "security-group-rules", url.Values{"security_group_id": {s.GroupID}, "remote_ip_prefix": {s.Prefix.String()}, "direction": {"ingress"}}
+		k, match = ruleKind, url.Values{"security_group_id": {s.GroupID}, "remote_ip_prefix": {s.Prefix.String()}, "direction": {"ingress"}}
 	}
-	return "", nil
+	return k, match
 }
 
 func version(s sdn.Setup) string {
 	if s.Prefix.Addr().Is6() {
-		return strconv.Itoa(6)
+		return "6"
 	}
-	return strconv.Itoa(4)
+	return "4"
 }
 
 // MakeSetup implements sdn.Installer.
 func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
-	var out map[string]resource
-	r := session.Request{Method: http.MethodPost, Out: &out}
 	body := object{}
 	if s.Name != "" {
 		body["name"], body["description"] = s.Name, b.installed()
@@ -85,7 +82,6 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 			body["project_id"] = s.ProjectID
 		}
 	}
-	one := ""
 	switch s.Kind {
 	case sdn.SetupRouter:
 		return "", fmt.Errorf("making a router: %w", sdn.ErrInvalid)
@@ -95,23 +91,18 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 			return "", fmt.Errorf("giving router %s an interface in subnet %s: %w", s.RouterID, s.SubnetID, err)
 		}
 		return "", nil
-	case sdn.SetupNetwork:
-		one, r.Path = "network", []string{"networks"}
 	case sdn.SetupSubnet:
-		one, r.Path = "subnet", []string{"subnets"}
 		addSubnet(body, s)
-	case sdn.SetupGroup:
-		one, r.Path = "security_group", []string{"security-groups"}
 	case sdn.SetupRule:
-		one, r.Path = "security_group_rule", []string{"security-group-rules"}
 		body["security_group_id"], body["direction"], body["remote_ip_prefix"] = s.GroupID, "ingress", s.Prefix.String()
 		body["ethertype"] = "IPv" + version(s)
 	}
-	r.Body = object{one: body}
-	if err := b.Do(ctx, r); err != nil {
+	k, _ := setupKind(s)
+	made, err := send[resource](ctx, b.Client, k, k.request(http.MethodPost, "", body))
+	if err != nil {
 		return "", fmt.Errorf("making the %s %s: %w", s.Kind, s.Name, err)
 	}
-	return out[one].ID, nil
+	return made.ID, nil
 }
 
 // addSubnet adds what a subnet has to the body of a request. Nodes address pods, so it has no DHCP.

@@ -28,6 +28,7 @@ var (
 	subnetPoolKind = kind{"subnetpools", "subnetpool", "SubnetPoolNotFound"}
 	routerKind     = kind{"routers", "router", "RouterNotFound"}
 	groupKind      = kind{"security-groups", "security_group", "SecurityGroupNotFound"}
+	ruleKind       = kind{"security-group-rules", "security_group_rule", "SecurityGroupRuleNotFound"}
 	floatingKind   = kind{"floatingips", "floatingip", session.FloatingMissing}
 )
 

@@ -121,36 +121,37 @@ func (b *Neutron) surveyAgents(ctx context.Context) sdn.Read[[]sdn.Agent] {
 	return sdn.Read[[]sdn.Agent]{Value: agents}
 }
 
-func (b *Neutron) surveySubnets(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedSubnet] {
-	rows, err := readChosen[wireSubnet](ctx, b, "subnets", "id", ids, nil,
-		"id", "name", "network_id", "cidr", "gateway_ip", "host_routes", "allocation_pools")
-	out := map[string]sdn.SurveyedSubnet{}
+// surveyed reads objects by their IDs, and returns what of makes of each.
+func surveyed[W session.Listable, T any](ctx context.Context, b *Neutron, k kind, ids []string, of func(W) (T, error), fields ...string) sdn.Read[map[string]T] {
+	rows, err := readChosen[W](ctx, b, k.many, "id", ids, nil, fields...)
+	out := sdn.Read[map[string]T]{Value: map[string]T{}, Err: err}
 	for _, w := range rows {
-		s := sdn.SurveyedSubnet{ID: w.ID, Name: w.Name, NetworkID: w.NetworkID, Routes: routesOf(w.HostRoutes)}
-		if s.Prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
-			err = fmt.Errorf("%w: Neutron's prefix of subnet %s: %w", sdn.ErrUnavailable, w.ID, err)
+		if out.Value[w.Key()], out.Err = of(w); out.Err != nil {
+			delete(out.Value, w.Key())
 			break
 		}
-		s.Gateway, _ = netip.ParseAddr(w.Gateway) // null: there is none
+	}
+	return out
+}
+
+func (b *Neutron) surveySubnets(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedSubnet] {
+	return surveyed(ctx, b, subnetKind, ids, func(w wireSubnet) (sdn.SurveyedSubnet, error) {
+		is, err := subnetOf(w)
+		s := sdn.SurveyedSubnet{ID: w.ID, Name: w.Name, NetworkID: w.NetworkID, Prefix: is.Prefix, Gateway: is.Gateway, Routes: is.Routes}
 		for _, p := range w.Ranges {
 			s.Pools = append(s.Pools, sdn.AddressRange{First: p.Start, Last: p.End})
 		}
-		out[s.ID] = s
-	}
-	return sdn.Read[map[string]sdn.SurveyedSubnet]{Value: out, Err: err}
+		return s, err
+	}, "id", "name", "network_id", "cidr", "gateway_ip", "host_routes", "allocation_pools")
 }
 
 func (b *Neutron) surveyNetworks(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedNetwork] {
-	rows, err := readChosen[wireNetwork](ctx, b, "networks", "id", ids, nil, "id", "name", "project_id", "mtu", "router:external", "admin_state_up",
-		"port_security_enabled", "provider:network_type", "provider:physical_network")
-	out := map[string]sdn.SurveyedNetwork{}
-	for _, w := range rows {
-		out[w.ID] = sdn.SurveyedNetwork{
+	return surveyed(ctx, b, networkKind, ids, func(w wireNetwork) (sdn.SurveyedNetwork, error) {
+		return sdn.SurveyedNetwork{
 			ID: w.ID, Name: w.Name, ProjectID: w.ProjectID, MTU: w.MTU, External: w.External, Down: !w.Up,
 			Type: w.Type, Physical: w.Physical, Unfiltered: w.Secure != nil && !*w.Secure,
-		}
-	}
-	return sdn.Read[map[string]sdn.SurveyedNetwork]{Value: out, Err: err}
+		}, nil
+	}, "id", "name", "project_id", "mtu", "router:external", "admin_state_up", "port_security_enabled", "provider:network_type", "provider:physical_network")
 }
 
 // surveyAddresses returns nothing if the subnets are not known.
@@ -192,11 +193,8 @@ func (b *Neutron) surveyRouters(ctx context.Context, legs sdn.Read[[]sdn.RouterL
 	for _, l := range legs.Value {
 		ids = append(ids, l.RouterID)
 	}
-	rows, err := readChosen[wireRouter](ctx, b, "routers", "id", ids, nil, "id", "name", "admin_state_up", "external_gateway_info", "routes")
-	out := map[string]sdn.Router{}
-	for _, w := range rows {
+	return surveyed(ctx, b, routerKind, ids, func(w wireRouter) (sdn.Router, error) {
 		r := routerOf(w)
-		out[w.ID] = sdn.Router{ID: w.ID, Name: w.Name, ExternalNetwork: r.Gateway.NetworkID, Routes: r.Routes, Down: !w.Up}
-	}
-	return sdn.Read[map[string]sdn.Router]{Value: out, Err: err}
+		return sdn.Router{ID: w.ID, Name: w.Name, ExternalNetwork: r.Gateway.NetworkID, Routes: r.Routes, Down: !w.Up}, nil
+	}, "id", "name", "admin_state_up", "external_gateway_info", "routes")
 }

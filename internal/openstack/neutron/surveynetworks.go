@@ -16,18 +16,15 @@ import (
 
 // surveyGroups reads security groups with the rules of what they let in.
 func (b *Neutron) surveyGroups(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedGroup] {
-	rows, err := readChosen[wireGroup](ctx, b, "security-groups", "id", ids, nil, "id", "name", "security_group_rules")
-	out := map[string]sdn.SurveyedGroup{}
-	for _, g := range rows {
+	return surveyed(ctx, b, groupKind, ids, func(g wireGroup) (sdn.SurveyedGroup, error) {
 		group := sdn.SurveyedGroup{ID: g.ID, Name: g.Name}
 		for _, r := range g.Rules {
 			if r.Direction == "ingress" {
 				group.In = append(group.In, r.surveyed())
 			}
 		}
-		out[g.ID] = group
-	}
-	return sdn.Read[map[string]sdn.SurveyedGroup]{Value: out, Err: err}
+		return group, nil
+	}, "id", "name", "security_group_rules")
 }
 
 // surveyed returns a rule as a survey shows it. A prefix that cannot be read lets in nothing.
