@@ -118,38 +118,6 @@ func (b *Octavia) fits(lb at, add []sdn.Member) error {
 	return nil
 }
 
-// fillPool adds the members of an empty pool, and returns them as requested: the answer to a
-// batch does not show the result.
-func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
-	if len(members) == 0 {
-		return nil, nil
-	}
-	if err := b.fits(lb, members); err != nil {
-		return nil, err
-	}
-	if lb.api.single {
-		return b.addAll(ctx, lb, poolID, members)
-	}
-	some := members[:min(len(members), b.members(lb.features.Provider))]
-	if err := b.putMembers(ctx, poolID, some, len(some), false); err != nil {
-		return nil, fmt.Errorf("cannot give pool %s %d members: %w", poolID, len(some), err)
-	}
-	if len(some) < len(members) {
-		return slices.Clone(some), errMore
-	}
-	return slices.Clone(some), nil
-}
-
-// addAll adds members one by one, and returns those that were added.
-func (b *Octavia) addAll(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
-	for i, m := range members {
-		if err := b.addMember(ctx, lb, poolID, m); err != nil {
-			return slices.Clone(members[:i]), err
-		}
-	}
-	return slices.Clone(members), nil
-}
-
 // putMembers sends a pool all its members, or additional ones; worked is how many of them the
 // provider works at.
 func (b *Octavia) putMembers(ctx context.Context, poolID string, all []sdn.Member, worked int, additive bool) error {

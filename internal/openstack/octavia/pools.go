@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -49,12 +50,16 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 		return sdn.Pool{}, err
 	}
 	made := poolOf(w)
-	if made.Members, err = b.fillPool(ctx, lb, made.ID, p.Members); err != nil {
-		if errors.Is(err, sdn.ErrUnsupported) {
-			b.refuseMembers(lb, p.Members)
-		}
+	if err = b.fits(lb, p.Members); err == nil {
+		err = b.applyChange(ctx, lb, made.ID, changeOf(nil, p.Members, nil))
+	}
+	if errors.Is(err, sdn.ErrUnsupported) {
+		b.refuseMembers(lb, p.Members)
+	}
+	if err != nil {
 		return made, err
 	}
+	made.Members = slices.Clone(p.Members) // the answer to a batch does not show the result
 	if p.Monitor != nil {
 		if err := b.createMonitor(ctx, lb, made.ID, *p.Monitor); err != nil {
 			return made, err
