@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 
@@ -58,15 +57,12 @@ const maxIDs = 100
 func (b *Neutron) States(ctx context.Context, ids []string) (map[string]sdn.PortState, error) {
 	states := map[string]sdn.PortState{}
 	for some := range slices.Chunk(ids, maxIDs) {
-		var body portsBody
-		query := url.Values{"fields": {"id", "status", "description", "security_groups"}, "id": some}
-		if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body}); err != nil {
+		ports, err := b.list(ctx, url.Values{"id": some}, []string{"id", "status", "description", "security_groups"}, b.ours)
+		if err != nil {
 			return nil, fmt.Errorf("reading the states of %d ports: %w", len(ids), err)
 		}
-		for _, w := range body.Ports {
-			if b.ours(w) {
-				states[w.ID] = sdn.PortState{Active: passes(w), SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups))}
-			}
+		for _, w := range ports {
+			states[w.ID] = sdn.PortState{Active: passes(w), SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups))}
 		}
 	}
 	return states, nil

@@ -101,21 +101,17 @@ func (b *Neutron) ownNetwork(ctx context.Context, id string) (wireNetwork, error
 	return w, nil
 }
 
-// GivenNetwork implements sdn.Networks, with two requests at the same time.
+// GivenNetwork implements sdn.Networks, with two requests.
 func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []string) (sdn.Network, error) {
-	var w wireNetwork
-	var subnets []wireSubnet
-	var networkErr, subnetsErr error
-	var both sync.WaitGroup
-	both.Go(func() { w, networkErr = get[wireNetwork](ctx, b, networkKind, id, networkFields...) })
-	both.Go(func() {
-		subnets, subnetsErr = readChosen[wireSubnet](ctx, b, "subnets", "id", subnetIDs, nil, subnetFields...)
-	})
-	both.Wait()
-	if errors.Is(networkErr, sdn.ErrNotFound) {
+	w, err := get[wireNetwork](ctx, b, networkKind, id, networkFields...)
+	if errors.Is(err, sdn.ErrNotFound) {
 		return sdn.Network{}, &sdn.InvalidError{Field: sdn.FieldNetwork, Value: id, Err: fmt.Errorf("network %s is not there, or the credential does not see it: %w", id, sdn.ErrInvalid)}
 	}
-	if err := cmp.Or(networkErr, subnetsErr); err != nil {
+	if err != nil {
+		return sdn.Network{}, err
+	}
+	subnets, err := readChosen[wireSubnet](ctx, b, "subnets", "id", subnetIDs, nil, subnetFields...)
+	if err != nil {
 		return sdn.Network{}, err
 	}
 	out := networkOf(w)
