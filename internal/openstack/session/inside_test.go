@@ -26,7 +26,7 @@ import (
 // ask sends one request through l and returns the rate after it.
 func ask(t *testing.T, l *throttle, status int, took, after time.Duration) float64 {
 	t.Helper()
-	release, err := l.acquire(t.Context(), turn{})
+	release, err := l.acquire(t.Context(), prompt)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -37,7 +37,7 @@ func ask(t *testing.T, l *throttle, status int, took, after time.Duration) float
 
 func TestThrottleSlowsDownAndRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
 		if got := ask(t, l, 200, time.Second, 0); got != 100 {
 			t.Errorf("rate when well: %v, want 100", got)
 		}
@@ -61,17 +61,17 @@ func TestThrottleSlowsDownAndRecovers(t *testing.T) {
 // waited.
 func TestThrottleSaysWhyItRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 100, RequestTimeout: time.Minute}, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 100, RequestTimeout: time.Minute})
 		for range 62 { // one more than have their turn in a minute
 			go func() {
-				if release, err := l.acquire(t.Context(), turn{}); err == nil {
+				if release, err := l.acquire(t.Context(), prompt); err == nil {
 					release(200, 0)
 				}
 			}()
 		}
 		time.Sleep(time.Millisecond)
 		begun := time.Now()
-		_, err := l.acquire(t.Context(), turn{})
+		_, err := l.acquire(t.Context(), prompt)
 		const want = "the rate limit would delay this request by more than 1m0s"
 		if err == nil || err.Error() != want || time.Since(begun) != 0 {
 			t.Errorf("the last of many: %v after %s, want %q at once", err, time.Since(begun), want)
@@ -82,7 +82,7 @@ func TestThrottleSaysWhyItRefuses(t *testing.T) {
 
 func TestThrottleHalvesOnceForOneCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
 		for range 4 { // the answers to four requests that were on their way together
 			ask(t, l, http.StatusServiceUnavailable, time.Millisecond, 0)
 		}
@@ -100,7 +100,7 @@ func TestThrottleHalvesOnceForOneCongestion(t *testing.T) {
 // itself is an answer.
 func TestThrottleOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, balancerShare)
+		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
 		for range awayAfter - 1 {
 			ask(t, l, http.StatusBadGateway, time.Second, 0)
 		}
@@ -111,7 +111,7 @@ func TestThrottleOpens(t *testing.T) {
 		began, sent := time.Now(), 0
 		var longest time.Duration
 		for time.Since(began) < 10*time.Minute {
-			release, err := l.acquire(t.Context(), turn{})
+			release, err := l.acquire(t.Context(), prompt)
 			if err == nil {
 				sent++
 				release(http.StatusServiceUnavailable, 0)
@@ -134,7 +134,7 @@ func TestThrottleOpens(t *testing.T) {
 
 func TestThrottleBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 2, RequestTimeout: time.Minute}, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 2, RequestTimeout: time.Minute})
 		begun := time.Now()
 		for range 4 {
 			ask(t, l, 200, 0, 0)
@@ -144,20 +144,20 @@ func TestThrottleBounds(t *testing.T) {
 		}
 		var held []func(int, time.Duration)
 		for range 2 {
-			release, err := l.acquire(t.Context(), turn{})
+			release, err := l.acquire(t.Context(), prompt)
 			if err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, release)
 		}
 		begun = time.Now()
-		_, err := l.acquire(t.Context(), turn{})
+		_, err := l.acquire(t.Context(), prompt)
 		if _, ok := sdn.RetryAfter(err); !ok || time.Since(begun) != time.Minute {
 			t.Errorf("a third at once: %v after %s, want busy after 1m", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := l.acquire(ctx, turn{}); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
+		if _, err := l.acquire(ctx, prompt); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
 			t.Errorf("a third with a deadline: %v", err)
 		}
 		held[0](200, 0)
@@ -170,21 +170,21 @@ func TestThrottleBounds(t *testing.T) {
 // reading, and one for small changes while large ones are made.
 func TestThrottleKeepsPlaces(t *testing.T) {
 	for _, test := range []struct {
-		places int
-		share  func(int) (int, int)
-		pace   pace
-		taken  int
+		places  int
+		service string
+		pace    pace
+		taken   int
 	}{
-		{1, portShare, other, 1}, {2, portShare, other, 1}, {3, portShare, other, 1}, {8, portShare, other, 4},
-		{1, balancerShare, other, 1}, {2, balancerShare, other, 1}, {8, balancerShare, other, 6},
-		{1, balancerShare, long, 1}, {2, balancerShare, long, 1}, {3, balancerShare, long, 1}, {8, balancerShare, long, 4},
+		{1, neutron, other, 1}, {2, neutron, other, 1}, {3, neutron, other, 1}, {8, neutron, other, 4},
+		{1, Octavia, other, 1}, {2, Octavia, other, 1}, {8, Octavia, other, 6},
+		{1, Octavia, long, 1}, {2, Octavia, long, 1}, {3, Octavia, long, 1}, {8, Octavia, long, 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newThrottle("Neutron", Config{RequestsPerSecond: 1000, MaxConcurrent: test.places, RequestTimeout: time.Minute}, test.share)
+			l := newThrottle(test.service, Config{RequestsPerSecond: 1000, MaxConcurrent: test.places, RequestTimeout: time.Minute})
 			over, sent := make(chan struct{}), atomic.Int32{}
 			for range 32 {
 				go func() {
-					release, err := l.acquire(t.Context(), turn{pace: test.pace})
+					release, err := l.acquire(t.Context(), test.pace)
 					if err != nil {
 						t.Errorf("acquire: %v", err)
 						return
@@ -200,7 +200,7 @@ func TestThrottleKeepsPlaces(t *testing.T) {
 			}
 			begun := time.Now()
 			for range test.places - test.taken {
-				if _, err := l.acquire(t.Context(), turn{}); err != nil || time.Since(begun) != 0 {
+				if _, err := l.acquire(t.Context(), prompt); err != nil || time.Since(begun) != 0 {
 					t.Errorf("acquire of a prompt one: %v after %s, want it at once", err, time.Since(begun))
 				}
 			}
@@ -218,25 +218,25 @@ func TestLongWorkIsNoCongestion(t *testing.T) {
 	members := Request{To: Octavia, Method: http.MethodPut, Members: 100}
 	for _, test := range []struct {
 		r    Request
-		want turn
+		want pace
 	}{
-		{members, turn{long, true}},
-		{Request{To: Octavia, Method: http.MethodPut, Members: 2}, turn{other, true}},
-		{Request{To: Octavia, Method: http.MethodDelete}, turn{other, true}},
-		{Request{To: Octavia, Method: http.MethodPost, Creates: true}, turn{other, true}},
-		{Request{To: Octavia, Method: http.MethodGet}, turn{prompt, false}},
-		{Request{Method: http.MethodPost, Creates: true}, turn{prompt, false}},
-		{Request{Method: http.MethodGet}, turn{other, false}},
-		{Request{To: LBaaS, Method: http.MethodPut, Members: 100}, turn{other, false}},
+		{members, long},
+		{Request{To: Octavia, Method: http.MethodPut, Members: 2}, other},
+		{Request{To: Octavia, Method: http.MethodDelete}, other},
+		{Request{To: Octavia, Method: http.MethodPost, Creates: true}, other},
+		{Request{To: Octavia, Method: http.MethodGet}, prompt},
+		{Request{Method: http.MethodPost, Creates: true}, prompt},
+		{Request{Method: http.MethodGet}, other},
+		{Request{To: LBaaS, Method: http.MethodPut, Members: 100}, other},
 	} {
-		if got := test.r.turn(); got != test.want {
-			t.Errorf("turn of %+v = %+v, want %+v", test.r, got, test.want)
+		if got := test.r.pace(); got != test.want {
+			t.Errorf("pace of %+v = %v, want %v", test.r, got, test.want)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, balancerShare)
+		l := newThrottle(Octavia, Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
 		for _, status := range []int{200, 202, 0} {
-			release, err := l.acquire(t.Context(), members.turn())
+			release, err := l.acquire(t.Context(), members.pace())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +246,7 @@ func TestLongWorkIsNoCongestion(t *testing.T) {
 				t.Errorf("rate after a long answer by %d: %v, want 100", status, got)
 			}
 		}
-		release, err := l.acquire(t.Context(), members.turn())
+		release, err := l.acquire(t.Context(), members.pace())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,10 +259,10 @@ func TestLongWorkIsNoCongestion(t *testing.T) {
 
 func TestThrottleLeavesTheCloudAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 2, RequestTimeout: time.Minute}, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 2, RequestTimeout: time.Minute})
 		ask(t, l, http.StatusServiceUnavailable, 0, 30*time.Second)
 		time.Sleep(10 * time.Second)
-		_, err := l.acquire(t.Context(), turn{})
+		_, err := l.acquire(t.Context(), prompt)
 		if after, _ := sdn.RetryAfter(err); after != 20*time.Second {
 			t.Errorf("acquire: %v, retry after %s; want 20s", err, after)
 		}

@@ -47,18 +47,15 @@ type Request struct {
 // 0.4 s for each on two cores.
 const LongWork = 10
 
-// turn returns how a request waits for a place. The duration of a change of load balancers depends
-// on its provider and size. So only slow reads and Octavia's answers show an overload.
-func (r Request) turn() turn {
+// pace returns how a request waits for a place.
+func (r Request) pace() pace {
 	switch {
-	case r.To != Octavia && !r.Creates:
-		return turn{pace: other}
-	case r.To != Octavia, r.Method == http.MethodGet:
-		return turn{pace: prompt}
-	case r.Members > LongWork:
-		return turn{pace: long, patient: true}
+	case r.To != Octavia && r.Creates, r.To == Octavia && r.Method == http.MethodGet:
+		return prompt
+	case r.To == Octavia && r.Members > LongWork:
+		return long
 	}
-	return turn{pace: other, patient: true}
+	return other
 }
 
 // Do sends a request and reads its answer. It waits for leave to send, logs in
@@ -135,7 +132,7 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	if err != nil {
 		return explained{err}
 	}
-	release, err := gate.acquire(ctx, r.turn())
+	release, err := gate.acquire(ctx, r.pace())
 	if err != nil {
 		return explained{err}
 	}

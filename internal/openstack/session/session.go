@@ -88,8 +88,8 @@ func New(c Config) (*Client, error) {
 	}
 	return &Client{
 		Config: c, login: l,
-		throttle:         newThrottle(neutron, c, portShare),
-		balancerThrottle: newThrottle(Octavia, c, balancerShare),
+		throttle:         newThrottle(neutron, c),
+		balancerThrottle: newThrottle(Octavia, c),
 	}, nil
 }
 

@@ -67,7 +67,7 @@ type throttle struct {
 	probe     time.Time // when the next probe may be sent
 }
 
-// pace is what a request's turn depends on.
+// pace is which places a request may take.
 type pace int
 
 const (
@@ -76,15 +76,17 @@ const (
 	long
 )
 
-// newThrottle returns a closed throttle. share is the number of places for requests that are not prompt, and
-// for slow requests.
-func newThrottle(service string, c Config, share func(places int) (others, long int)) *throttle {
+// newThrottle returns a closed throttle.
+func newThrottle(service string, c Config) *throttle {
 	concurrent, perSecond := c.MaxConcurrent, c.RequestsPerSecond
-	others, long := share(concurrent)
+	others := concurrent / 2
+	if service == Octavia {
+		others = min(concurrent-1, concurrent*3/4)
+	}
 	l := &throttle{
 		slots:    make(chan struct{}, concurrent),
 		others:   make(chan struct{}, max(1, others)),
-		long:     make(chan struct{}, max(1, long)),
+		long:     make(chan struct{}, max(1, concurrent/2)),
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		ceiling:  perSecond,
 		service:  service,
@@ -96,24 +98,11 @@ func newThrottle(service string, c Config, share func(places int) (others, long 
 	return l
 }
 
-// portShare is how Neutron's places are shared, balancerShare how Octavia's are.
-func portShare(places int) (others, long int) { return places / 2, places / 2 }
-
-func balancerShare(places int) (others, long int) {
-	return min(places-1, places*3/4), places / 2
-}
-
-// turn describes how a request waits for a place, and what its duration means.
-type turn struct {
-	pace pace
-	// patient: the duration depends on the request, and does not show the load of the cloud.
-	patient bool
-}
-
 // acquire waits for leave to send one request and returns what gives it back, with
 // the status of the answer (0: none). It fails rather than wait longer than a request
-// may take, and at once while the cloud wants to be left alone.
-func (l *throttle) acquire(ctx context.Context, t turn) (release func(status int, retryAfter time.Duration), err error) {
+// may take, and at once while the cloud wants to be left alone. The duration of a change of load
+// balancers depends on its provider and size: of Octavia's, only slow reads show an overload.
+func (l *throttle) acquire(ctx context.Context, p pace) (release func(status int, retryAfter time.Duration), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, Unanswered(ctx, err)
 	}
@@ -122,7 +111,7 @@ func (l *throttle) acquire(ctx context.Context, t turn) (release func(status int
 	}
 	waiting, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	leave, err := l.enter(waiting, t.pace)
+	leave, err := l.enter(waiting, p)
 	if err != nil {
 		return nil, l.tired(ctx, fmt.Sprintf("the limit of concurrent requests is reached, and the turn of this one has not come within %s. The cloud is slower than the requests that wait for it", l.patience))
 	}
@@ -134,7 +123,7 @@ func (l *throttle) acquire(ctx context.Context, t turn) (release func(status int
 	return func(status int, after time.Duration) {
 		leave()
 		took := time.Since(sent)
-		if t.patient {
+		if l.service == Octavia && p != prompt {
 			took = 0
 		}
 		l.observe(status, took, after)
