@@ -293,22 +293,18 @@ const tagExtension = "tag-ports-during-bulk-creation"
 // mayTag reports whether ports can be created with tags. It asks Neutron once. If Neutron does not
 // answer, it asks again next time; until then the description is enough.
 func (b *Neutron) mayTag(ctx context.Context) bool {
-	tagged, err := b.tagged.Get(ctx, struct{}{}, sdn.Always, b.askExtensions)
-	return err == nil && tagged
+	aliases, err := b.extensions.Get(ctx, struct{}{}, sdn.Always, b.askExtensions)
+	return err == nil && slices.Contains(aliases, tagExtension)
 }
 
-func (b *Neutron) askExtensions(ctx context.Context) (tagged bool, err error) {
-	aliases, err := b.extensions(ctx, session.Request{Creates: true})
-	return slices.Contains(aliases, tagExtension), err
-}
-
-// extensions lists Neutron's extensions; r is the rest of the request.
-func (b *Neutron) extensions(ctx context.Context, r session.Request) ([]string, error) {
+// askExtensions lists Neutron's extensions.
+func (b *Neutron) askExtensions(ctx context.Context) ([]string, error) {
 	var body struct {
 		Extensions []struct{ Alias string }
 	}
-	r.Method, r.Path, r.Query, r.Out = http.MethodGet, []string{"extensions"}, url.Values{"fields": {"alias"}}, &body
-	err := b.Do(ctx, r)
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body, Creates: true,
+	})
 	aliases := make([]string, 0, len(body.Extensions))
 	for _, e := range body.Extensions {
 		aliases = append(aliases, e.Alias)

@@ -31,7 +31,7 @@ type Neutron struct {
 	roomy   sdn.Answers[string, []string] // subnets that had room, by what the request names
 	listed  atomic.Bool                   // all ports have been listed once
 
-	tagged sdn.Answers[struct{}, bool] // may a creating call carry tags?
+	extensions sdn.Answers[struct{}, []string]
 }
 
 // New returns Neutron as s reaches it. It asks nothing.

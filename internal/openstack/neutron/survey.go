@@ -75,7 +75,7 @@ func (b *Neutron) surveyExtensions(ctx context.Context, out *sdn.NetworkSurvey) 
 		return sdn.Read[[]string]{Err: err}
 	}
 	out.ProjectID = own
-	aliases, err := b.extensions(ctx, session.Request{})
+	aliases, err := b.askExtensions(ctx)
 	if err != nil {
 		return sdn.Read[[]string]{Err: fmt.Errorf("listing extensions: %w", err)}
 	}

@@ -4,6 +4,7 @@
 package octavia
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -28,10 +29,14 @@ const (
 	balances = "algorithm "
 )
 
-// refuse notes that a provider has refused a request that needs these capabilities, of which the
+// learn notes that a provider has refused a request that needs these capabilities, of which the
 // fewest providers have the first. That one counts that is not known yet: what a provider was seen
-// to do it can do, and if the refusal was for another reason, the next one shows it.
-func (l *balancers) refuse(provider string, names ...string) {
+// to do it can do, and if the refusal was for another reason, the next one shows it. Another error
+// than ErrUnsupported shows nothing.
+func (l *balancers) learn(err error, provider string, names ...string) {
+	if !errors.Is(err, sdn.ErrUnsupported) {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range names {

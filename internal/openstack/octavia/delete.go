@@ -52,8 +52,6 @@ func (b *Octavia) FailOver(ctx context.Context, id string) error {
 	if errors.Is(err, sdn.ErrForbidden) { // Octavia's own policy wants an admin
 		err = fmt.Errorf("failover is %w for this credential (%s)", sdn.ErrUnsupported, err.Error())
 	}
-	if errors.Is(err, sdn.ErrUnsupported) {
-		b.balancers.refuse(w.Provider, failing)
-	}
+	b.balancers.learn(err, w.Provider, failing)
 	return err
 }

@@ -5,7 +5,6 @@ package octavia
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -54,8 +53,8 @@ func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l s
 	w, err := ask[wireListener](ctx, b, http.MethodPost, loadBalancerID, object{"listener": body}, "listeners")
 	hasOptions := len(l.SourceRanges) > 0 || l.ConnectionLimit != nil || l.TimeoutClientData != nil || l.TimeoutMemberData != nil ||
 		l.TimeoutMemberConnect != nil || l.TimeoutTCPInspect != nil // these may have been the reason
-	if errors.Is(err, sdn.ErrUnsupported) && !hasOptions && l.Protocol != "TCP" {
-		b.balancers.refuse(lb.features.Provider, protocol+l.Protocol)
+	if !hasOptions && l.Protocol != "TCP" {
+		b.balancers.learn(err, lb.features.Provider, protocol+l.Protocol)
 	}
 	if err != nil {
 		return sdn.Listener{}, err
@@ -87,21 +86,16 @@ func (b *Octavia) UpdateListener(ctx context.Context, loadBalancerID, id string,
 // DeleteListener implements sdn.LoadBalancers. It deletes the pool first: without its listener
 // the pool could not be found any more.
 func (b *Octavia) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
-	return session.IgnoreNotFound(b.deleteListener(ctx, loadBalancerID, id))
-}
-
-func (b *Octavia) deleteListener(ctx context.Context, loadBalancerID, id string) error {
-	if _, err := b.ownBalancer(ctx, loadBalancerID); err != nil {
-		return err
+	_, err := b.ownBalancer(ctx, loadBalancerID)
+	var w wireListener
+	if err == nil {
+		w, err = ask[wireListener](ctx, b, http.MethodGet, id, nil, "listeners", id)
 	}
-	w, err := ask[wireListener](ctx, b, http.MethodGet, id, nil, "listeners", id)
-	if err != nil {
-		return err
+	if err == nil && w.PoolID != "" {
+		err = b.deletePool(ctx, w.PoolID)
 	}
-	if w.PoolID != "" {
-		if err := b.deletePool(ctx, w.PoolID); err != nil {
-			return err
-		}
+	if err == nil {
+		err = b.lb(ctx, http.MethodDelete, id, nil, nil, "listeners", id)
 	}
-	return b.lb(ctx, http.MethodDelete, id, nil, nil, "listeners", id)
+	return session.IgnoreNotFound(err)
 }

@@ -30,18 +30,16 @@ func (b *Octavia) ChangeMembers(ctx context.Context, loadBalancerID, poolID stri
 	if err == nil {
 		err = b.changeMembers(ctx, lb, poolID, add, remove)
 	}
-	if errors.Is(err, sdn.ErrUnsupported) {
-		b.refuseMembers(lb, add)
-	}
+	b.learnMembers(err, lb, add)
 	return err
 }
 
-// refuseMembers notes that members of other subnets may have been refused. A refusal by OVN or
+// learnMembers notes that members of other subnets may have been refused. A refusal by OVN or
 // amphora, such as of a member of another IP family, is not about the subnet.
-func (b *Octavia) refuseMembers(lb at, some []sdn.Member) {
+func (b *Octavia) learnMembers(err error, lb at, some []sdn.Member) {
 	known := lb.features.Provider == providerOVN || isAmphora(lb.features.Provider)
 	if !known && slices.ContainsFunc(some, lb.isFar) {
-		b.balancers.refuse(lb.features.Provider, far)
+		b.balancers.learn(err, lb.features.Provider, far)
 	}
 }
 

@@ -42,21 +42,17 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 		body["loadbalancer_id"] = lb.id // else Octavia fails if the listener is gone
 	}
 	w, err := ask[wirePool](ctx, b, http.MethodPost, listenerID, object{"pool": body}, "pools")
-	if errors.Is(err, sdn.ErrUnsupported) {
-		p.Algorithm = cmp.Or(p.Algorithm, lb.features.Algorithm)
-		b.balancers.refuse(lb.features.Provider, usedBy(p)...)
-	}
 	if err != nil {
+		p.Algorithm = cmp.Or(p.Algorithm, lb.features.Algorithm)
+		b.balancers.learn(err, lb.features.Provider, usedBy(p)...)
 		return sdn.Pool{}, err
 	}
 	made := poolOf(w)
 	if err = b.fits(lb, p.Members); err == nil {
 		err = b.applyChange(ctx, lb, made.ID, changeOf(nil, p.Members, nil))
 	}
-	if errors.Is(err, sdn.ErrUnsupported) {
-		b.refuseMembers(lb, p.Members)
-	}
 	if err != nil {
+		b.learnMembers(err, lb, p.Members)
 		return made, err
 	}
 	made.Members = slices.Clone(p.Members) // the answer to a batch does not show the result
@@ -95,9 +91,7 @@ func (b *Octavia) UpdatePool(ctx context.Context, loadBalancerID, id string, p s
 			change["admin_state_up"] = !now.Disabled
 		}
 		if err := b.lb(ctx, http.MethodPut, id, object{"pool": change}, nil, "pools", id); err != nil {
-			if errors.Is(err, sdn.ErrUnsupported) {
-				b.balancers.refuse(lb.features.Provider, usedBy(p)...)
-			}
+			b.balancers.learn(err, lb.features.Provider, usedBy(p)...)
 			return err
 		}
 	}
@@ -135,10 +129,8 @@ func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.
 	body := newMonitor(m)
 	body["pool_id"] = poolID
 	err := b.lb(ctx, http.MethodPost, poolID, object{"healthmonitor": body}, nil, "healthmonitors")
-	if errors.Is(err, sdn.ErrUnsupported) {
-		b.balancers.refuse(lb.features.Provider, monitor+m.Type)
-	}
 	if err != nil {
+		b.balancers.learn(err, lb.features.Provider, monitor+m.Type)
 		return fmt.Errorf("cannot create the health monitor of pool %s, of type %s: %w", poolID, m.Type, err)
 	}
 	return nil
