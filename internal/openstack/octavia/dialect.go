@@ -5,6 +5,7 @@ package octavia
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -75,14 +76,28 @@ func (b *Octavia) deleteMonitorOf(ctx context.Context, poolID string) error {
 	return err
 }
 
+// wireStates is a node of the tree of states. LBaaS v2 shows the states below a load balancer
+// nowhere else.
+type wireStates struct {
+	wireState
+	ID        string       `json:"id"`
+	Listeners []wireStates `json:"listeners"`
+	Pools     []wireStates `json:"pools"`
+	Members   []wireStates `json:"members"`
+}
+
 // addStates reads the states of the objects below a load balancer.
 func (b *Octavia) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
-	tree, err := b.readStates(ctx, lb.ID)
-	if err != nil {
-		return err
+	var tree struct {
+		Statuses struct {
+			LoadBalancer wireStates `json:"loadbalancer"`
+		}
+	}
+	if err := b.lb(ctx, http.MethodGet, lb.ID, nil, &tree, "loadbalancers", lb.ID, "statuses"); err != nil {
+		return fmt.Errorf("cannot read its status tree: %w", err)
 	}
 	states := map[string]wireState{}
-	tree.collect(states)
+	tree.Statuses.LoadBalancer.collect(states)
 	set := func(id string, provisioning *sdn.Provisioning, operating *string) {
 		*provisioning, *operating = sdn.Provisioning(states[id].Provisioning), states[id].Operating
 	}

@@ -131,25 +131,3 @@ func listBalancing[T session.Listable](ctx context.Context, b *Octavia, match ur
 	}
 	return session.ReadAll[T](ctx, b.Client, r, nil)
 }
-
-// wireStates is a node of the tree of states. LBaaS v2 shows the states below a load balancer
-// nowhere else.
-type wireStates struct {
-	wireState
-	ID        string       `json:"id"`
-	Listeners []wireStates `json:"listeners"`
-	Pools     []wireStates `json:"pools"`
-	Members   []wireStates `json:"members"`
-}
-
-func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates, error) {
-	var body struct {
-		Statuses struct {
-			LoadBalancer wireStates `json:"loadbalancer"`
-		}
-	}
-	if err := b.lb(ctx, http.MethodGet, balancerID, nil, &body, "loadbalancers", balancerID, "statuses"); err != nil {
-		return wireStates{}, fmt.Errorf("cannot read its status tree: %w", err)
-	}
-	return body.Statuses.LoadBalancer, nil
-}
