@@ -134,7 +134,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	busy := kube.Every("loadbalancers", func() time.Duration { return r.wait.pause }, r.listBusy, r.wait.added)
+	busy := kube.Every("loadbalancers", r.wait.period, r.listBusy, r.wait.added)
 	for _, run := range []kube.Leading{busy, r.Settings.Follow(r.followInterval), r.retry()} {
 		if err := mgr.Add(run); err != nil {
 			return err

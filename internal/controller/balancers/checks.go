@@ -38,12 +38,11 @@ func (n *nextCheck) due(interval time.Duration, requests int, now time.Time, sha
 
 // planCheck has this visit read the cloud if a check is due. It returns the time until the next one.
 func (v *visit) planCheck() time.Duration {
-	live := v.Settings.Load()
+	live, share := v.Settings.Load(), rate.Inf
 	if perSecond := live.Neutron.RequestsPerSec; perSecond > 0 {
-		v.checks.SetLimitAt(v.Now(), rate.Limit(perSecond/checkShare))
-	} else {
-		v.checks.SetLimitAt(v.Now(), rate.Inf)
+		share = rate.Limit(perSecond / checkShare)
 	}
+	v.checks.SetLimitAt(v.Now(), share)
 	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), checkRequests(v.klb), v.Now(), v.checks)
 	if due {
 		v.memory.checkRequested = true
@@ -66,19 +65,9 @@ const checkShare = 5
 // checkBurst is how many requests of checks may be ahead of their share: more than a check needs.
 const checkBurst = 1000
 
-// checkRequests is the number of requests that a check of a KuryrLoadBalancer needs, with the
-// backend that needs the most. It counts the load balancer, its listeners, its pools, their states,
-// and the members and the monitor of each pool. The security group is one more.
+// checkRequests is the most requests that a check of a KuryrLoadBalancer needs. It counts the load
+// balancer, its listeners, its pools, their states, the members and the monitor of each pool, and the
+// security group.
 func checkRequests(klb *v1.KuryrLoadBalancer) int {
-	each := 4
-	for i := range klb.Spec.Listeners {
-		if each++; klb.Spec.Listeners[i].Monitor != nil {
-			each++
-		}
-	}
-	all := each * len(klb.Spec.VIPs)
-	if klb.Status.SecurityGroupID != "" {
-		all++
-	}
-	return all
+	return len(klb.Spec.VIPs)*(4+2*len(klb.Spec.Listeners)) + 1
 }

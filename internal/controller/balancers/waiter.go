@@ -25,14 +25,12 @@ import (
 // them, so the number of requests does not depend on their number. Its methods are safe for concurrent
 // use.
 type waiter struct {
-	added kube.Signal // a load balancer was added
+	added  kube.Signal // a load balancer was added
+	rested time.Time   // no list is sent before; only listBusy uses it
 
-	// Only listBusy uses the next two.
-	rested time.Time     // the next list is not sent before
-	pause  time.Duration // from the end of one run of listBusy to the next
-
-	mu   sync.Mutex
-	busy map[string]waiting // by ID of the load balancer
+	mu    sync.Mutex
+	busy  map[string]waiting // by ID of the load balancer
+	pause time.Duration      // from the end of one run of listBusy to the next
 }
 
 type waiting struct {
@@ -42,7 +40,7 @@ type waiting struct {
 }
 
 // The time between two lists. It is short after a change, as a load balancer of OVN is done in less
-// than a second. It grows while nothing changes, as an amphora boots for minutes. A slow list is
+// than a second. It doubles while nothing changes, as an amphora boots for minutes. A slow list is
 // followed by a longer pause.
 const (
 	waitSoonest = 100 * time.Millisecond
@@ -58,7 +56,7 @@ func (w *waiter) add(id string, req ctrl.Request, since, now time.Time) time.Tim
 	if was, is := w.busy[id]; is && was.req == req {
 		return was.since
 	}
-	w.busy[id] = waiting{req, since, now}
+	w.busy[id], w.pause = waiting{req, since, now}, waitSoonest
 	balancersBusy.Set(float64(len(w.busy)))
 	w.added.Send()
 	return since
@@ -91,19 +89,14 @@ func (w *waiter) of(req ctrl.Request) (ids []string, since time.Time) {
 	return ids, since
 }
 
-// gap returns the time until the next list. The youngest busy load balancer sets it, as that one is
-// the likeliest to be done.
-func (w *waiter) gap(now time.Time) time.Duration {
+// period returns the time until the next run of listBusy.
+func (w *waiter) period() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.busy) == 0 {
 		return kube.Never
 	}
-	gap := waitLatest
-	for _, v := range w.busy {
-		gap = min(gap, max(waitSoonest, now.Sub(v.since)))
-	}
-	return gap - waitSoonest // which listBusy waits
+	return w.pause
 }
 
 // done forgets the busy load balancers that a list shows to be done, and returns their requests. It
@@ -115,6 +108,7 @@ func (w *waiter) done(listed []sdn.LoadBalancerSummary, began time.Time) (done [
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.pause = min(waitLatest, 2*w.pause)
 	for id, v := range w.busy {
 		if v.added.After(began) {
 			continue
@@ -131,26 +125,24 @@ func (w *waiter) done(listed []sdn.LoadBalancerSummary, began time.Time) (done [
 }
 
 // listBusy lists load balancers if any of them is busy, and requeues the KuryrLoadBalancers that wait
-// for one that has become active, is in ERROR or is gone. It sets when it runs again. It also runs for
-// each added load balancer: a new one is not to wait as long as older ones.
+// for one that has become active, is in ERROR or is gone. It also runs for each added load balancer: a
+// new one is not to wait as long as older ones.
 func (r *Reconciler) listBusy(ctx context.Context) error {
 	w := &r.wait
-	if w.pause = w.gap(r.Now()); w.pause == kube.Never || !kube.Pause(ctx, max(waitSoonest, w.rested.Sub(r.Now()))) {
+	if w.period() == kube.Never || !kube.Pause(ctx, max(waitSoonest, w.rested.Sub(r.Now()))) {
 		return nil
 	}
 	start := r.Now()
 	listed, err := r.Cloud.LoadBalancers.ListLoadBalancers(ctx)
+	// A load balancer that the list lacks is requeued as a missing one: its reconciliation finds out.
 	end := r.Now()
-	// A load balancer that the list lacks is requeued as a missing one: its visit finds out.
-	if err != nil && sdn.Partial(err) == nil {
-		w.rested = end.Add(waitLatest)
+	if w.rested = end.Add(waitLatest); err != nil && sdn.Partial(err) == nil {
 		return fmt.Errorf("cannot read which load balancers are still busy: %w", err)
 	}
 	w.rested = end.Add(min(waitLatest, waitShare*end.Sub(start)))
 	for _, req := range w.done(listed, start) {
 		r.wake.Add(req)
 	}
-	w.pause = w.gap(end)
 	return nil
 }
 

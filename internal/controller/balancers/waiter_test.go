@@ -24,11 +24,13 @@ type listed struct {
 	all   []sdn.LoadBalancerSummary
 	err   error
 	lists []time.Duration // when, since the start
+	takes time.Duration
 	began time.Time
 }
 
 func (l *listed) ListLoadBalancers(context.Context) ([]sdn.LoadBalancerSummary, error) {
 	l.lists = append(l.lists, time.Since(l.began))
+	time.Sleep(l.takes)
 	return l.all, l.err
 }
 
@@ -69,7 +71,7 @@ func TestListsWhileBusy(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- kube.Every("test", func() time.Duration { return r.wait.pause }, r.listBusy, r.wait.added)(ctx)
+			ended <- kube.Every("test", r.wait.period, r.listBusy, r.wait.added)(ctx)
 		}()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -91,6 +93,14 @@ func TestListsWhileBusy(t *testing.T) {
 		synctest.Wait()
 		if n := len(cloud.lists); n < 3 || cloud.lists[0] != waitSoonest {
 			t.Errorf("lists at %v after another one was added, want the first after %s", cloud.lists, waitSoonest)
+		}
+		cloud.takes, cloud.all = 500*time.Millisecond, nil // both are done
+		time.Sleep(time.Hour)
+		add("c")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(cloud.lists) != 1 || cloud.lists[0] != waitSoonest {
+			t.Errorf("lists at %v an hour after slow ones, want one after %s", cloud.lists, waitSoonest)
 		}
 		stop()
 		if err := <-ended; err != nil {
