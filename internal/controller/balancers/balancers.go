@@ -221,8 +221,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(klb)}
 	check := v.planCheck()
 	res, err := v.apply(ctx)
-	if err == nil && (res.RequeueAfter == 0 || check < res.RequeueAfter) {
-		res.RequeueAfter = check
+	if err == nil {
+		res.RequeueAfter = sooner(res.RequeueAfter, check)
 	}
 	return res, err
 }

@@ -45,8 +45,7 @@ func (v *visit) planCheck() time.Duration {
 	v.checks.SetLimitAt(v.Now(), share)
 	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), checkRequests(v.klb), v.Now(), v.checks)
 	if due {
-		v.memory.checkRequested = true
-		v.memory.forgetTrees()
+		v.memory.trees, v.memory.checkRequested = nil, true
 	}
 	return again
 }

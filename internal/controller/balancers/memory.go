@@ -39,8 +39,7 @@ type memory struct {
 
 // knownCloud is what is known of the load balancers in the cloud.
 type knownCloud struct {
-	trees            []sdn.LoadBalancer   // as they were read
-	seen             bool                 // trees are valid
+	trees            []sdn.LoadBalancer   // as they were read; nil: they are to be read
 	nothingCreated   bool                 // no request has ever created anything for it
 	created          map[string]time.Time // when this process created a load balancer; zero: it has read or deleted it since
 	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
@@ -65,11 +64,8 @@ type addressKnown struct {
 
 // forgetCloud has all be read that the cloud has for the object, whatever the status names.
 func (m *memory) forgetCloud() {
-	m.forgetTrees()
-	m.statusIncomplete, m.placed, m.noAddress = true, false, false
+	m.trees, m.statusIncomplete, m.placed, m.noAddress = nil, true, false, false
 }
-
-func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }
 
 // recallAddress takes the floating IP from the status of an object that this process sees for the first
 // time, if the status is complete. The inventory compares all floating IPs with the cloud by one list.
@@ -129,8 +125,7 @@ func (b *memories) of(klb *v1.KuryrLoadBalancer) *memory {
 	if asked == (checkRequest{}) {
 		return m
 	}
-	m.checkRequested = m.checkRequested || asked.check
-	m.forgetTrees()
+	m.trees, m.checkRequested = nil, m.checkRequested || asked.check
 	if asked.retry {
 		m.attempts.Forgive()
 	}

@@ -24,7 +24,6 @@ import (
 // ensuredGroup is what came of the request for the security group that keeps the source ranges.
 type ensuredGroup struct {
 	wanted bool  // the security group is to exist, as soon as a member's port can have it
-	done   bool  // the cloud was asked for it in this round
 	err    error // the cloud's answer
 	wide   bool  // it may admit clients outside the source ranges
 }
@@ -57,7 +56,7 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 	}
 	rest := balancer.WithoutRanges(spec)
 	found, verdict, err := v.assess(ctx)
-	if err == nil && (found.Reached || v.klb.Status.SecurityGroupID != "") {
+	if err = errors.Join(err, v.round.ensured.err); err == nil && found.Reached && v.klb.Status.SecurityGroupID == "" { // else see keepOut
 		err = v.ensureGroup(ctx, found.ProjectID)
 	}
 	if v.round.Group.ID = v.klb.Status.SecurityGroupID; err != nil {
@@ -85,24 +84,21 @@ func (v *visit) assess(ctx context.Context) (balancer.Coverage, balancer.Verdict
 }
 
 // ensureGroup makes the security group as the spec says, unless it is known to be so, and
-// writes its ID into the status. It does so once a round.
+// writes its ID into the status.
 func (v *visit) ensureGroup(ctx context.Context, project string) error {
-	if !v.round.ensured.done {
-		v.round.ensured.done = true
-		sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
-		was := v.klb.Status.SecurityGroupID
-		var mended bool
-		if mended, v.round.ensured.err = v.makeGroup(ctx, project); v.round.ensured.err == nil && sure && mended {
-			v.round.ensured.err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
-		}
-		if v.round.ensured.err != nil && !sure {
-			v.memory.group.id, v.memory.group.rules = "", nil
-			// A refusal by the quota says that the group has no rule too many. A group that
-			// admits every client cannot be too wide.
-			v.round.ensured.wide = !balancer.Open(v.klb) && !errors.Is(v.round.ensured.err, sdn.ErrQuota)
-		}
+	sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
+	was := v.klb.Status.SecurityGroupID
+	mended, err := v.makeGroup(ctx, project)
+	if err == nil && sure && mended {
+		err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
 	}
-	return v.round.ensured.err
+	if v.round.ensured.err = err; err != nil && !sure {
+		v.memory.group.id, v.memory.group.rules = "", nil
+		// A refusal by the quota says that the group has no rule too many. A group that
+		// admits every client cannot be too wide.
+		v.round.ensured.wide = !balancer.Open(v.klb) && !errors.Is(err, sdn.ErrQuota)
+	}
+	return err
 }
 
 // makeGroup creates the security group or mends its rules. It reports whether another user of
@@ -241,8 +237,13 @@ func (v *visit) overdue() bool {
 // keepOut applies the source ranges before any request to Octavia, which may be slow or
 // unavailable: an existing security group gets its rules. If other clients may come in, the
 // time starts after which the floating IP is taken away.
-func (v *visit) keepOut(ctx context.Context) error {
-	err := v.narrow(ctx)
+func (v *visit) keepOut(ctx context.Context) (err error) {
+	if v.Cloud.SecurityGroups != nil && v.klb.Status.SecurityGroupID != "" && (v.klb.Spec.SourceRangesAtMembers || len(v.klb.Spec.SourceRanges) > 0) {
+		var found balancer.Coverage
+		if found, _, err = v.assess(ctx); err == nil {
+			err = v.ensureGroup(ctx, found.ProjectID)
+		}
+	}
 	v.noteOpen(!v.memory.openSince.IsZero() || v.round.ensured.wide || mayLetIn(v.klb))
 	return err
 }
@@ -254,18 +255,6 @@ func (v *visit) noteOpen(open bool) {
 	} else if v.memory.openSince.IsZero() {
 		v.memory.openSince = v.Now()
 	}
-}
-
-// narrow gives the security group that the status names the rules of the spec.
-func (v *visit) narrow(ctx context.Context) error {
-	if v.Cloud.SecurityGroups == nil || v.klb.Status.SecurityGroupID == "" || !v.klb.Spec.SourceRangesAtMembers && len(v.klb.Spec.SourceRanges) == 0 {
-		return nil
-	}
-	found, _, err := v.assess(ctx)
-	if err != nil {
-		return err
-	}
-	return v.ensureGroup(ctx, found.ProjectID)
 }
 
 // mayLetIn reports whether a public load balancer that keeps the source ranges itself may admit
@@ -312,7 +301,7 @@ func (v *visit) guardRanges(ctx context.Context, open bool) error {
 	v.round.notYetClosed = v.round.notYetClosed || unsure || open || v.round.ensured.wide
 	v.round.Address.Withheld = v.round.Address.Withheld || v.overdue()
 	v.round.Problems = append(v.round.Problems, group.Problems...)
-	v.roundWithin(group.Soon)
+	v.round.within = sooner(v.round.within, group.Soon)
 	if !balancer.Open(v.klb) {
 		v.round.Address.Withheld = v.round.Address.Withheld || len(group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
 		v.round.notYetClosed = v.round.notYetClosed || group.Waits || group.Passing

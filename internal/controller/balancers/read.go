@@ -22,12 +22,11 @@ import (
 // was read last, if nothing has been requested since. Else it reads those that the status
 // names. It lists all with the object's mark if the status may not name all.
 func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
-	if v.memory.seen && !v.memory.statusIncomplete {
-		return v.memory.trees, nil
-	}
 	if v.memory.nothingCreated {
-		v.memory.seen = true
-		return nil, nil
+		v.memory.trees, v.memory.statusIncomplete = []sdn.LoadBalancer{}, false
+	}
+	if v.memory.trees != nil && !v.memory.statusIncomplete {
+		return v.memory.trees, nil
 	}
 	ids := balancer.Named(v.klb)
 	all := v.memory.statusIncomplete || !balancer.NamesAll(v.klb)
@@ -52,7 +51,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 			all = true
 			continue
 		}
-		v.memory.trees, v.memory.seen, v.memory.statusIncomplete = trees, true, false
+		v.memory.trees, v.memory.statusIncomplete = trees, false
 		maps.DeleteFunc(v.memory.created, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
 		return trees, nil
 	}
@@ -92,6 +91,7 @@ func (v *visit) lacking(err error) error {
 // read returns the load balancers with these IDs that exist. A load balancer with the mark of
 // another object is not returned, even if the status names it.
 func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
+	trees = []sdn.LoadBalancer{}
 	for _, id := range ids {
 		tree, err := v.Cloud.LoadBalancers.LoadBalancer(ctx, id)
 		if errors.Is(err, sdn.ErrNotFound) && v.notShownYet(id) {
@@ -130,7 +130,7 @@ func (v *visit) notShownYet(id string) bool {
 // the cloud.
 func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
 	provider := balancer.Provider(klb, trees, balancer.Named(klb))
-	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
+	if provider == "" && len(trees) == 0 && len(klb.Status.LoadBalancers) > 0 {
 		provider = klb.Status.LoadBalancers[0].Provider
 	}
 	f, err := r.Cloud.LoadBalancers.Features(ctx, provider)

@@ -181,15 +181,13 @@ func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 // request to Octavia. It takes it from the ports that the status names. A floating IP at
 // another port has to wait until that port is known.
 func (v *visit) unpublish(ctx context.Context) error {
-	leaves, named := v.leaves(), len(v.klb.Status.LoadBalancers) > 0
-	if !leaves && (v.klb.Spec.PublicIP != nil || !named) {
+	switch named := len(v.klb.Status.LoadBalancers) > 0; {
+	case !v.leaves() && (v.klb.Spec.PublicIP != nil || !named):
 		return nil
-	}
-	if v.memory.noAddress { // it was taken away before, whatever the status still says
+	case v.memory.noAddress: // it was taken away before, whatever the status still says
 		v.round.Address.Placed = true
 		return nil
-	}
-	if !named || !v.mayHaveAddress() {
+	case !named:
 		return nil
 	}
 	if err := v.place(ctx, balancer.Place{Own: portsOf(v.klb), Partial: true}); err != nil {

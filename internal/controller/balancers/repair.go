@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -29,15 +28,15 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
 		if r := &plan.Remedies[i]; r.Replaces {
 			may, err := v.mayReplace(ctx, plan.Want[slices.IndexFunc(plan.Want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.VIP })])
 			if failed = errors.Join(failed, err); !may {
-				v.again(v.Mend / 6) // without a request to the cloud
+				v.round.again = sooner(v.round.again, v.Mend/6) // without a request to the cloud
 				continue
 			}
 		}
-		v.again(v.Backoff.Min) // the next plan says when the next attempt is due
+		v.round.again = sooner(v.round.again, v.Backoff.Min) // the next plan says when the next attempt is due
 		failed = errors.Join(failed, v.remedy(ctx, &plan.Remedies[i]))
 	}
 	if v.round.Replacement.Waits == "" {
-		v.memory.forgetTrees() // the load balancer may have left ERROR by itself
+		v.memory.trees = nil // the load balancer may have left ERROR by itself
 	}
 	return failed
 }
@@ -76,13 +75,6 @@ func isRefusal(err error) bool {
 		}
 	}
 	return err != nil && !errors.As(err, new(*sdn.PendingError))
-}
-
-// again has the next round begin after a pause at the latest; 0 is no pause.
-func (v *visit) again(pause time.Duration) {
-	if pause > 0 && (v.round.again == 0 || pause < v.round.again) {
-		v.round.again = pause
-	}
 }
 
 // replaced ends the turn of a KuryrLoadBalancer to replace what serves.

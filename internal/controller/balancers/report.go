@@ -79,21 +79,21 @@ const unsupported = "unsupported"
 // next returns what the queue should do after a round.
 func (v *visit) next() (ctrl.Result, error) {
 	if left, open := v.tolerated(); open && !v.memory.leaving {
-		v.roundWithin(left)
+		v.round.within = sooner(v.round.within, left)
 	}
 	res, err := v.pause()
-	if err == nil && v.round.within > 0 && (res.RequeueAfter == 0 || res.RequeueAfter > v.round.within) {
-		res.RequeueAfter = v.round.within
+	if err == nil {
+		res.RequeueAfter = sooner(res.RequeueAfter, v.round.within)
 	}
 	return res, err
 }
 
-// roundWithin has the next round begin after a pause at the latest, whatever is waited for; 0 is no
-// pause.
-func (v *visit) roundWithin(pause time.Duration) {
-	if pause > 0 && (v.round.within == 0 || pause < v.round.within) {
-		v.round.within = pause
+// sooner returns the shorter of two pauses; 0 or less is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(0, b)
 	}
+	return a
 }
 
 // pause returns when to continue after a round. An object that waits for a load balancer is

@@ -62,7 +62,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err error) {
 	s := &v.klb.Status
 	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
-	if ready == nil && v.memory.seen { // a person has emptied the status
+	if ready == nil && v.memory.trees != nil { // a person has emptied the status
 		v.memory.forgetCloud()
 	}
 	if v.memory.checkRequested || v.memory.statusIncomplete || ready == nil || ready.Status != "True" || ready.ObservedGeneration != v.klb.Generation ||
@@ -171,13 +171,13 @@ func (v *visit) observe(ctx context.Context) (in balancer.Input, hindered, err e
 func (v *visit) note(plan *balancer.Actions) {
 	v.memory.attempts, v.round.Report, v.round.Asked = plan.Attempts, plan.Report, !v.round.Features.Unsure
 	v.round.Address.Withheld = plan.Withholds
-	v.again(plan.Wake)
+	v.round.again = sooner(v.round.again, plan.Wake)
 	v.awaitChildren(plan.Unfinished, plan.Reread)
 	for _, id := range plan.Busy {
 		v.awaitStill(id)
 	}
 	if len(plan.Busy) > 0 || v.round.IsDisabled() { // no event reports that it is enabled again
-		v.memory.forgetTrees()
+		v.memory.trees = nil
 	}
 }
 

@@ -43,7 +43,7 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 		return
 	}
 	v.round.unfinished, v.round.within, v.round.Waiting.ID, v.round.Waiting.Since = ids, again, ids[0], v.Now()
-	v.memory.forgetTrees()
+	v.memory.trees = nil
 }
 
 // steps carries out steps. A step over quota is not requested. After a failed step, steps of
@@ -88,7 +88,7 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 		asked = asked || mayHave(s, err) || len(v.round.did) > did
 	}
 	if asked { // the cloud is read again, to see the result
-		v.memory.forgetTrees()
+		v.memory.trees = nil
 	}
 	return errors.Join(failed.all...)
 }
@@ -267,7 +267,7 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 		return err
 	case errors.Is(err, sdn.ErrInvalid):
 		v.memory.attempts.RefusedMembers(s.Add, sdn.RefusedMembers(err), v.Now(), v.Backoff.Min, v.Backoff.Rejected, err.Error())
-		v.again(v.Backoff.Min)
+		v.round.again = sooner(v.round.again, v.Backoff.Min)
 		err = nil // the next plan leaves the refused members out
 	}
 	return errors.Join(err, v.changeSome(ctx, s, err))
