@@ -44,9 +44,7 @@ type Reconciler struct {
 	live   client.Reader // reads past the cache
 	events events.EventRecorder
 
-	young   sync.Map // UID of a KuryrLoadBalancer → when this process first saw its holders
-	refused sync.Map // name of a holder → how often the API server has refused its cluster IP
-
+	young  sync.Map // UID of a KuryrLoadBalancer → when this process first saw its holders
 	listed sdn.Answers[struct{}, []sdn.LoadBalancerSummary]
 }
 
@@ -190,7 +188,6 @@ const (
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	holder := &corev1.Service{}
 	if err := r.client.Get(ctx, req.NamespacedName, holder); apierrors.IsNotFound(err) {
-		r.refused.Delete(req.Name)
 		return ctrl.Result{}, r.count(ctx)
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading Service %s: %w", req, err)
@@ -202,9 +199,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	// The cluster IP is held before the cloud is asked, which may not answer for long.
-	wait, taker, err := r.take(ctx, holder)
-	if wait == 0 || err != nil {
-		return kube.Retry(err) // the event of the write leads here again
+	wait, taker, refused := r.take(ctx, holder)
+	if wait == 0 && !apierrors.IsInvalid(refused) {
+		return kube.Retry(refused) // the event of the write leads here again
 	}
 	needless, failed := r.needless(ctx, holder)
 	var pending *sdn.PendingError
@@ -221,11 +218,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return kube.Retry(err)
 		}
 	}
-	return ctrl.Result{RequeueAfter: wait}, nil
+	return ctrl.Result{RequeueAfter: wait}, refused
 }
 
 // take gives the holder its cluster IP, if no other Service has it. It returns when to check again,
-// and the Service that has the cluster IP instead. The time is zero after a write.
+// and the Service that has the cluster IP instead. The time is zero after a write, and with an error.
+// The API server refuses a cluster IP as invalid as long as it belongs to a Service that the cache does
+// not show, or does not show any more, and if no ServiceCIDR contains it.
 func (r *Reconciler) take(ctx context.Context, holder *corev1.Service) (wait time.Duration, taker *corev1.Service, err error) {
 	wait = min(again, r.Backoff.Quota)
 	if holder.Spec.Type == corev1.ServiceTypeClusterIP {
@@ -244,38 +243,12 @@ func (r *Reconciler) take(ctx context.Context, holder *corev1.Service) (wait tim
 	next := holder.DeepCopy()
 	occupy(next, ip)
 	err = r.client.Patch(ctx, next, client.MergeFromWithOptions(holder, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if apierrors.IsInvalid(err) {
-		return r.later(ctx, holder, err), nil, nil
-	}
 	if err = kube.Lost(err); err != nil {
 		return 0, nil, fmt.Errorf("holding cluster IP %s by Service %s/%s: %w", ip, holder.Namespace, holder.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("holding the cluster IP of a deleted Service, as Octavia does not delete its load balancer",
 		"clusterIP", ip, "loadBalancers", holder.Annotations[v1.HeldLoadBalancersAnnotation])
 	return 0, nil, nil
-}
-
-// patient is how often a refused cluster IP is tried again soon.
-const patient = 10
-
-// later returns when to try again to get a cluster IP that the API server refuses. It has given
-// it to a Service that the cache does not show yet; else, for as long as the refusal lasts, the
-// address is of no ServiceCIDR any more, or IP family.
-func (r *Reconciler) later(ctx context.Context, holder *corev1.Service, refusal error) time.Duration {
-	var times int
-	if before, ok := r.refused.Load(holder.Name); ok {
-		times = before.(int)
-	}
-	times++
-	r.refused.Store(holder.Name, times)
-	if times < patient {
-		return soon
-	}
-	if times == patient {
-		ctrl.LoggerFrom(ctx).Info("the API server refuses to hold the cluster IP of a deleted Service: check that a ServiceCIDR contains it",
-			"clusterIP", holder.Annotations[v1.HeldClusterIPAnnotation], "loadBalancers", holder.Annotations[v1.HeldLoadBalancersAnnotation], "error", refusal.Error())
-	}
-	return min(again, r.Backoff.Quota)
 }
 
 // holderOf returns the Service that has a cluster IP, as the cache shows it; nil: none.

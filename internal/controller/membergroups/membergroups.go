@@ -155,7 +155,7 @@ func (g *Groups) begin(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if p := &list.Items[i]; p.Annotations[v1.MemberGroupsAnnotation] != "" {
-			g.queue.Add(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
+			g.queue.Add(poolOf(p))
 		}
 	}
 	return nil
@@ -164,11 +164,7 @@ func (g *Groups) begin(ctx context.Context) error {
 // moved requests a plan of the pools whose ports have other groups after a change of a
 // KuryrLoadBalancer. An empty one stands for one that does not exist.
 func (g *Groups) moved(ctx context.Context, was, is any) {
-	klb := is.(*v1.KuryrLoadBalancer)
-	before, now := g.given(was.(*v1.KuryrLoadBalancer)), g.given(klb)
-	// Ports kept their groups as long as the state was unknown.
-	kept := klb.Status.SecurityGroupState == v1.SecurityGroupNone
-	pools := map[pool.Ref]bool{}
+	before, now := g.given(was.(*v1.KuryrLoadBalancer)), g.given(is.(*v1.KuryrLoadBalancer))
 	for _, ip := range v1.GroupSet(slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(now))) {
 		if now[ip] == before[ip] || now[ip] == unknown { // the port keeps the group that it has
 			continue
@@ -178,15 +174,13 @@ func (g *Groups) moved(ctx context.Context, was, is any) {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the port of a member", "ip", ip)
 		}
 		for _, p := range ports {
-			if !kept || p.Annotations[v1.MemberGroupsAnnotation] != "" {
-				pools[pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName}] = true
-			}
+			g.queue.Add(poolOf(p))
 		}
 	}
-	for _, pool := range slices.SortedFunc(maps.Keys(pools), pool.Ref.Compare) {
-		g.queue.Add(pool)
-	}
 }
+
+// poolOf returns the pool that plans a port.
+func poolOf(p *v1.KuryrPort) pool.Ref { return pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName} }
 
 // unknown stands for a group of a member that is not known.
 const unknown = "?"
