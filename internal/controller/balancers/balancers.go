@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -67,8 +66,8 @@ type Reconciler struct {
 // shared is what the reconciliations of all objects share of the cloud.
 type shared struct {
 	wait      waiter
-	back      kube.Signal   // the cloud is back: see retryUnready
-	checks    *rate.Limiter // of the requests of checks: see planCheck
+	back      kube.Signal // the cloud is back: see retryUnready
+	checks    checks
 	lists     sharedList[sdn.LoadBalancerSummary]
 	addresses sharedList[sdn.FloatingIP]
 	quotas    quotas
@@ -114,7 +113,6 @@ type Cloud struct {
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller")}
 	r.back, r.wait.added, r.wait.busy = kube.NewSignal(), kube.NewSignal(), map[string]waiting{}
-	r.checks = rate.NewLimiter(rate.Inf, checkBurst)
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	return r
 }
@@ -135,7 +133,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	busy := kube.Every("loadbalancers", r.wait.period, r.listBusy, r.wait.added)
-	for _, run := range []kube.Leading{busy, r.Settings.Follow(r.followInterval), r.retry()} {
+	checks := kube.Every("checks", func() time.Duration { return r.checks.pause(r.Settings.Load()) }, r.checkNext, nil)
+	for _, run := range []kube.Leading{busy, checks, r.Settings.Follow(r.followSettings), r.retry()} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -185,6 +184,13 @@ func (r *Reconciler) retryUnready(ctx context.Context) error {
 	return nil
 }
 
+// followSettings applies all KuryrLoadBalancers after a change of the settings: those in deletion may
+// have another time to wait.
+func (r *Reconciler) followSettings(ctx context.Context) error {
+	r.wakeAll(ctx, func(*v1.KuryrLoadBalancer) bool { return true })
+	return nil
+}
+
 // wakeAll requeues the KuryrLoadBalancers for which is returns true.
 func (r *Reconciler) wakeAll(ctx context.Context, is func(*v1.KuryrLoadBalancer) bool) {
 	all, err := kube.LoadBalancers(ctx, r.client)
@@ -212,17 +218,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case err != nil, state == kube.Leaving:
 		return ctrl.Result{}, err
 	case state == kube.Gone:
-		r.memories.forget(req)
+		known := r.memories.forget(req)
 		r.wait.forget(req)
-		r.retryRefused(ctx)
+		if known { // else a check was requested of an object that is long gone
+			r.retryRefused(ctx)
+		}
 		r.replaced(req)
 		return ctrl.Result{}, nil
 	}
 	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(klb)}
-	check := v.planCheck()
-	res, err := v.apply(ctx)
-	if err == nil {
-		res.RequeueAfter = sooner(res.RequeueAfter, check)
-	}
-	return res, err
+	return v.apply(ctx)
 }

@@ -4,65 +4,60 @@
 package balancers
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// Each load balancer is checked once an interval, with all objects below it. A check finds what a
-// person or another program has changed in the cloud.
-
-// nextCheck is when a load balancer is checked, by the interval that was configured then.
-type nextCheck struct {
-	interval time.Duration
-	at       time.Time
+// checks are those of all load balancers: each is checked once an interval, with all objects below it.
+// A check finds what a person or another program has changed in the cloud. The first check is an
+// interval after the start, as serving comes first. Only one goroutine uses checks.
+type checks struct {
+	left     []*v1.KuryrLoadBalancer // to be checked before all are checked again; read-only
+	all      int                     // how many all are
+	requests int                     // what the last check may need
 }
 
-// due reports whether a check is due, and returns the time until the one after it. The first check is
-// between one interval and two after the start, or after the interval has changed: serving comes
-// first, and the checks of all load balancers are spread. The checks take longer than the interval if
-// all of them would need more requests than share allows.
-func (n *nextCheck) due(interval time.Duration, requests int, now time.Time, share *rate.Limiter) (due bool, again time.Duration) {
-	if n.interval != interval {
-		n.interval, n.at = interval, now.Add(wait.Jitter(interval, 1))
-	} else if due = !now.Before(n.at); due {
-		n.at = now.Add(max(interval, share.ReserveN(now, min(requests, share.Burst())).DelayFrom(now)))
-	}
-	return due, n.at.Sub(now)
-}
-
-// planCheck has this visit read the cloud if a check is due. It returns the time until the next one.
-func (v *visit) planCheck() time.Duration {
-	live, share := v.Settings.Load(), rate.Inf
-	if perSecond := live.Neutron.RequestsPerSec; perSecond > 0 {
-		share = rate.Limit(perSecond / checkShare)
-	}
-	v.checks.SetLimitAt(v.Now(), share)
-	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), checkRequests(v.klb), v.Now(), v.checks)
-	if due {
-		v.memory.trees, v.memory.checkRequested = nil, true
-	}
-	return again
-}
-
-// followInterval visits all KuryrLoadBalancers after a change of the settings, as the interval may have
-// changed.
-func (r *Reconciler) followInterval(ctx context.Context) error {
-	r.wakeAll(ctx, func(*v1.KuryrLoadBalancer) bool { return true })
-	return nil
-}
-
-// checkShare bounds the requests for such checks: they are at most one part in checkShare of those
-// that may be sent. Changes need the rest, and check for themselves.
+// checkShare bounds the requests for checks: they are at most one part in checkShare of those that may
+// be sent. Changes need the rest, and check for themselves.
 const checkShare = 5
 
-// checkBurst is how many requests of checks may be ahead of their share: more than a check needs.
-const checkBurst = 1000
+// pause returns the time between two checks. They are spread over the interval. They take longer than
+// that if all of them would need more requests than their share.
+func (c *checks) pause(s *settings.Settings) time.Duration {
+	pause := settings.CheckInterval(s.Services.CheckInterval.Duration) / time.Duration(max(1, c.all))
+	if perSecond := s.Neutron.RequestsPerSec; perSecond > 0 {
+		pause = max(pause, time.Duration(float64(c.requests)*checkShare/perSecond*float64(time.Second)))
+	}
+	return pause
+}
+
+// checkNext requests the check of one load balancer after the other, always in the same order.
+func (r *Reconciler) checkNext(ctx context.Context) error {
+	c := &r.checks
+	if len(c.left) == 0 {
+		all, err := kube.LoadBalancers(ctx, r.client)
+		if err != nil {
+			return err
+		}
+		c.left = slices.SortedFunc(maps.Values(all), func(a, b *v1.KuryrLoadBalancer) int {
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		})
+		c.all, c.requests = len(all), 0
+	}
+	if len(c.left) > 0 {
+		next := c.left[0]
+		c.left, c.requests = c.left[1:], checkRequests(next)
+		r.RequestCheck(kube.RequestOf(next), false)
+	}
+	return nil
+}
 
 // checkRequests is the most requests that a check of a KuryrLoadBalancer needs. It counts the load
 // balancer, its listeners, its pools, their states, the members and the monitor of each pool, and the

@@ -44,7 +44,6 @@ type knownCloud struct {
 	created          map[string]time.Time // when this process created a load balancer; zero: it has read or deleted it since
 	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
 	checkRequested   bool                 // the cloud is to be read although nothing has changed
-	check            nextCheck
 }
 
 // knownAddress is what is known of the floating IP in the cloud.
@@ -159,8 +158,11 @@ func (b *memories) hasAdopted(klb *v1.KuryrLoadBalancer, address string) bool {
 	return m != nil && m.uid == klb.UID && m.adopted == address
 }
 
-func (b *memories) forget(req ctrl.Request) {
+// forget reports whether the object was ever reconciled.
+func (b *memories) forget(req ctrl.Request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	m := b.all[req]
 	delete(b.all, req)
+	return m != nil && m.uid != ""
 }

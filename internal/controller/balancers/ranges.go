@@ -242,6 +242,8 @@ func (v *visit) keepOut(ctx context.Context) (err error) {
 		var found balancer.Coverage
 		if found, _, err = v.assess(ctx); err == nil {
 			err = v.ensureGroup(ctx, found.ProjectID)
+		} else {
+			v.round.ensured.err = err // the group is not as the status says
 		}
 	}
 	v.noteOpen(!v.memory.openSince.IsZero() || v.round.ensured.wide || mayLetIn(v.klb))
