@@ -29,7 +29,7 @@ func (b *bed) overQuota(n int) (full int) {
 	return full
 }
 
-// TestManyOverQuota: of many Services over a quota, one asks for all, and none causes a list of the
+// TestManyOverQuota: of many Services over a quota, one asks for all, and no other one lists the
 // load balancers. All of them report the quota, and all are served when there is room.
 func TestManyOverQuota(t *testing.T) {
 	const n, pauses = 60, 10

@@ -31,8 +31,7 @@ type memory struct {
 	knownCloud
 	knownAddress
 	group     groupMemory
-	openSince time.Time     // since when clients outside the source ranges may come in; zero: none may
-	features  *sdn.Features // when the cloud was last found as wanted; nil: not by this process
+	openSince time.Time // since when clients outside the source ranges may come in; zero: none may
 	attempts  balancer.Attempts
 	stages
 }

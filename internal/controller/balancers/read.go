@@ -140,12 +140,6 @@ func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, tr
 	return f, nil
 }
 
-// blank reports whether the status of a KuryrLoadBalancer has never been written.
-func blank(klb *v1.KuryrLoadBalancer) bool {
-	s := &klb.Status
-	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
-}
-
 func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
 	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,8 +40,6 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	v.measure()
 	if v.settled() {
 		v.memory.attempts.Settled()
-		features := v.round.Features
-		v.memory.features = &features
 	}
 	if !balancer.HoldsTurn(v.klb, v.result()) {
 		v.replaced(v.req)
@@ -199,13 +196,9 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 	})
 }
 
-// learned reports whether Kuryr's knowledge of the provider has changed since it last found the
-// load balancers as wanted. A difference is not drift then. A process that has just started
-// compares with the status.
+// learned reports whether Kuryr's knowledge of the provider has changed since the status was written. A
+// difference is not drift then.
 func (v *visit) learned() bool {
-	if v.memory.features != nil {
-		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.Features)
-	}
 	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
 	return v.round.Asked && said != nil && !slices.Equal(v.klb.Status.Unsupported, balancer.Unsupported(v.round.Problems))
 }

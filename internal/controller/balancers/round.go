@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.klb) {
 		// The finalizer is added before the first request. An object without it has nothing in
 		// the cloud, unless a person has removed the finalizer.
-		if v.memory.generation == 0 && blank(v.klb) {
+		if v.memory.generation == 0 && reflect.ValueOf(v.klb.Status).IsZero() {
 			v.memory.nothingCreated, v.memory.noAddress, v.memory.born = true, true, v.Now()
 		}
 		if err := v.objects.Hold(ctx, v.klb); err != nil {

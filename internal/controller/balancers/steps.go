@@ -54,7 +54,7 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 	busy := map[string]bool{}
 	var failed failures
-	asked := false // whether a request may have had an effect
+	asked := false // whether a request was sent
 	for _, s := range steps {
 		if busy[balancer.Target(s)] || failed.skips(s, &v.round) {
 			continue
@@ -85,25 +85,12 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 			}
 			failed.add(s, err, &v.round)
 		}
-		asked = asked || mayHave(s, err) || len(v.round.did) > did
+		asked = asked || !errors.Is(err, errTurn) || len(v.round.did) > did
 	}
 	if asked { // the cloud is read again, to see the result
 		v.memory.trees = nil
 	}
 	return errors.Join(failed.all...)
-}
-
-// mayHave reports whether a step may have had an effect. A step over quota had none if it was
-// not sent, or if it is a single request. Of a listener or a pool, a part may exist.
-func mayHave(s balancer.Step, err error) bool {
-	if !errors.Is(err, sdn.ErrQuota) {
-		return true
-	}
-	if errors.Is(err, errTurn) {
-		return false
-	}
-	_, whole := s.(balancer.CreateLoadBalancer)
-	return !whole
 }
 
 // failures are the steps of a round that could not be carried out. A step that is refused for
