@@ -25,6 +25,10 @@ var (
 		Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
 			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
 	}, []string{"change", "result"})
+	balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_loadbalancers_busy",
+		Help: "Load balancers in PENDING_* that Kuryr waits for.",
+	})
 	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_drifts_total",
 		Help: "Comparisons of a load balancer with the cloud that found it changed by somebody else.",
@@ -36,7 +40,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(balancerStages, writes, balancerDrifts, balancersMended)
+	metrics.Registry.MustRegister(balancerStages, writes, balancersBusy, balancerDrifts, balancersMended)
 }
 
 // count counts a change that the cloud was asked for, by its result, and returns the result.

@@ -99,33 +99,27 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 // third time these wait, too: each may take a whole request timeout.
 type failures struct {
 	all   []error
-	kinds []failedKind
+	kinds []string // the kind of steps that waits for each of them; empty: none
 	away  int
 }
 
-// failedKind is a kind of steps that waits.
-type failedKind struct {
-	name string
-	err  error
-}
-
 func (f *failures) add(s balancer.Step, err error, o *round) {
-	f.all = append(f.all, err)
+	kind := balancer.Kind(s)
 	if away(err) {
 		f.away++
 	} else {
 		o.open(s)
 	}
 	if reason := outcome.Of(outcome.LoadBalancer, err).Reason; reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
-		return
+		kind = ""
 	}
-	f.kinds = append(f.kinds, failedKind{balancer.Kind(s), err})
+	f.all, f.kinds = append(f.all, err), append(f.kinds, kind)
 }
 
 func (f *failures) skips(s balancer.Step, o *round) bool {
 	var err error
-	if i := slices.IndexFunc(f.kinds, func(k failedKind) bool { return k.name == balancer.Kind(s) }); i >= 0 {
-		err = f.kinds[i].err
+	if i := slices.Index(f.kinds, balancer.Kind(s)); i >= 0 {
+		err = f.all[i]
 	}
 	if c, is := s.(balancer.ChangeMembers); is && len(c.Remove) > 0 && errors.Is(err, sdn.ErrQuota) {
 		err = nil // the removed members make room for as many new ones of this pool

@@ -12,10 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -145,10 +142,3 @@ func (r *Reconciler) listBusy(ctx context.Context) error {
 	}
 	return nil
 }
-
-var balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
-	Name: "kuryr_loadbalancers_busy",
-	Help: "Load balancers in PENDING_* that Kuryr waits for.",
-})
-
-func init() { metrics.Registry.MustRegister(balancersBusy) }

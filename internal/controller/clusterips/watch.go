@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -31,30 +31,24 @@ const workers = 2
 // watches for the deletion of other Services, which frees a cluster IP.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.Namespace && isHolder(o) })
-	never := func(event.UpdateEvent) bool { return false }
 	return ctrl.NewControllerManagedBy(mgr).Named("clusterips").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true)}).
 		For(&corev1.Service{}, builder.WithPredicates(own)).
-		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.wants), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: never,
-			GenericFunc: func(event.GenericEvent) bool { return false },
-		})).
+		Watches(&corev1.Service{}, handler.Funcs{DeleteFunc: r.followDeletion}).
 		Complete(r)
 }
 
-// wants returns the holders that are to get a cluster IP of a Service that is gone.
-func (r *Reconciler) wants(ctx context.Context, gone client.Object) []reconcile.Request {
+// followDeletion requeues the holders that are to get a cluster IP of a Service that is gone.
+func (r *Reconciler) followDeletion(ctx context.Context, gone event.DeleteEvent, q workqueue.TypedRateLimitingInterface[ctrl.Request]) {
 	all, err := r.holders(ctx)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services that hold the cluster IPs of a deleted Service", "service", client.ObjectKeyFromObject(gone))
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services that hold the cluster IPs of a deleted Service", "service", client.ObjectKeyFromObject(gone.Object))
 	}
-	var requests []reconcile.Request
 	for i := range all {
-		if slices.Contains(gone.(*corev1.Service).Spec.ClusterIPs, all[i].Annotations[v1.HeldClusterIPAnnotation]) {
-			requests = append(requests, kube.RequestOf(&all[i]))
+		if slices.Contains(gone.Object.(*corev1.Service).Spec.ClusterIPs, all[i].Annotations[v1.HeldClusterIPAnnotation]) {
+			q.Add(kube.RequestOf(&all[i]))
 		}
 	}
-	return requests
 }
 
 var heldClusterIPs = prometheus.NewGauge(prometheus.GaugeOpts{
