@@ -133,8 +133,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		return err
 	}
 	busy := kube.Every("loadbalancers", r.wait.period, r.listBusy, r.wait.added)
-	checks := kube.Every("checks", func() time.Duration { return r.checks.pause(r.Settings.Load()) }, r.checkNext, nil)
-	for _, run := range []kube.Leading{busy, checks, r.Settings.Follow(r.followSettings), r.retry()} {
+	drift := kube.Every("checks", func() time.Duration { return r.checks.pause(r.Settings.Load()) }, r.checkNext, nil)
+	for _, run := range []kube.Leading{busy, drift, r.Settings.Follow(r.followSettings), r.retry()} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -282,14 +283,9 @@ func (v *visit) noteKept(ctx context.Context, kept bool) error {
 		return nil
 	}
 	return v.objects.Patch(ctx, v.klb, func(o *v1.KuryrLoadBalancer) {
-		all := o.GetAnnotations()
-		if delete(all, v1.KeptSourceRangesAnnotation); text != "" {
-			if all == nil {
-				all = map[string]string{}
-			}
-			all[v1.KeptSourceRangesAnnotation] = text
+		if delete(o.Annotations, v1.KeptSourceRangesAnnotation); text != "" {
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1.KeptSourceRangesAnnotation, text)
 		}
-		o.SetAnnotations(all)
 	})
 }
 

@@ -101,20 +101,17 @@ func (v *visit) pause() (ctrl.Result, error) {
 		return v.Backoff.Again(v.round.err)
 	case errors.Is(v.round.err, errTaken):
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
-	case v.round.err == nil:
 	case o.Reason == v1.ReasonNotSupported && v.memory.attempts[unsupported].Times <= learning:
 		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
 	case o.Reason == v1.ReasonRejected && v.round.withoutRefused:
 		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
-	default:
+	case v.round.err != nil:
 		return v.Backoff.Result(o)
-	}
-	switch {
 	case v.round.Waiting.ID != "":
 		return ctrl.Result{RequeueAfter: max(0, v.Stuck-v.Now().Sub(v.round.Waiting.Since))}, nil // then it is reported
 	case v.round.again > 0:
 		return ctrl.Result{RequeueAfter: v.round.again}, nil
-	case v.round.Address.Problem != "" || !v.settled():
+	case !v.settled():
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	}
 	return ctrl.Result{}, nil
