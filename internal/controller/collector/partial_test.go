@@ -65,7 +65,7 @@ func (h halfCloud) ListPorts(context.Context) ([]sdn.PortSummary, error) {
 	return []sdn.PortSummary{{ID: "port", Owner: left(sdn.KindPool)}}, h.failing
 }
 
-// idle is a supply and a planner that have nothing under way, member groups that are all known, and a
+// idle is a supply that has nothing under way, member groups that are all known, and a
 // cloud that shows all.
 type idle struct{ sdn.Visibility }
 
@@ -74,7 +74,6 @@ func (idle) Sees(context.Context, string, string) error { return nil }
 func (idle) Knows() (ports, busy map[string]bool) { return map[string]bool{}, nil }
 func (idle) Adopt(pool.Ref, sdn.Port)             {}
 func (idle) Freed(pool.Ref)                       {}
-func (idle) Writing() []string                    { return nil }
 func (idle) Known() bool                          { return true }
 func (idle) Lost(*v1.KuryrLoadBalancer) bool      { return false }
 
@@ -107,7 +106,7 @@ func TestListsWithoutOneProject(t *testing.T) {
 		groups := &securityGroups{GroupOptions: GroupOptions{Cloud: cloud, Settings: live, Members: idle{}}, client: c}
 		nets := &networks{NetworkOptions: NetworkOptions{Cloud: cloud, Settings: live}, client: c, network: &Kind{}, router: &Kind{}}
 		all := &ports{PortOptions: PortOptions{
-			Cloud: cloud, Settings: live, Supply: idle{}, Planner: idle{}, Visibility: idle{},
+			Cloud: cloud, Settings: live, Supply: idle{}, Visibility: idle{},
 		}, client: c}
 		return map[string]func(context.Context) (Findings, error){"load balancers": balancers.look, "security groups": groups.look, "networks": nets.look, "ports": all.look}
 	}

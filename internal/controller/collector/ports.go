@@ -38,14 +38,10 @@ type PortOptions struct {
 	Visibility sdn.Visibility
 	Settings   *settings.Live
 	Supply     arrivals
-	Planner    portWriter
 	Applier    portApplier
 	Queue      *kube.Queue[pool.Ref] // of pools to plan
 	Look       kube.Signal           // sent when there may be something to find
 }
-
-// portWriter returns the KuryrPorts that are written but may not be in the cache yet.
-type portWriter interface{ Writing() []string }
 
 // portApplier requeues a KuryrPort whose port the SDN does not have.
 type portApplier interface{ Lost(name string) }
@@ -92,11 +88,8 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		return Findings{}, fmt.Errorf("listing ports: %w", err)
 	}
 	lacks := err
-	// An arriving port is first in supply and then among the written ones. So supply is asked first.
+	// An arriving port is in supply until the cache shows its object. So supply is asked first.
 	remembered, busy := r.Supply.Knows()
-	for _, name := range r.Planner.Writing() {
-		remembered[name] = true
-	}
 	after, err := r.objects(ctx)
 	if err != nil {
 		return Findings{}, err

@@ -44,6 +44,7 @@ type view struct {
 	pods             map[types.UID]*corev1.Pod // all of the node
 	waiting          []*corev1.Pod
 	refused          []*corev1.Pod       // pods that the node cannot run
+	claims           []func()            // end the claims of waiting pods
 	claimedElsewhere bool                // another pool has claimed a pod of this one
 	groups           map[string][]string // security groups to write, by port that has drifted
 	memberGroups     map[string][]string // of these, those of members of load balancers
@@ -57,49 +58,58 @@ type view struct {
 	keep     int // supply.Snapshot.Keep
 }
 
-// observe reads everything that a plan depends on.
-func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
-	v := &view{
-		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, unrecorded: map[string]supply.Unrecorded{},
+func newView(req pool.Ref) *view {
+	return &view{
+		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{},
 		groups: map[string][]string{}, memberGroups: map[string][]string{},
 	}
-	var err error
-	if v.site, err = r.sites.On(ctx, req.Node); err != nil {
-		return nil, err
+}
+
+// release ends the claims of the plan.
+func (v *view) release() {
+	for _, end := range v.claims {
+		end()
+	}
+}
+
+// observe reads everything that a plan depends on.
+func (r *Reconciler) observe(ctx context.Context, v *view) (err error) {
+	if v.site, err = r.sites.On(ctx, v.req.Node); err != nil {
+		return err
 	}
 	v.state.NodeGone = v.site.Node == nil
-	pods, err := kube.PodsOn(ctx, r.client, req.Node)
+	pods, err := kube.PodsOn(ctx, r.client, v.req.Node)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range pods {
 		v.pods[pods[i].UID] = &pods[i]
 	}
 	if err := r.readPool(ctx, v, pods); err != nil {
-		return nil, err
+		return err
 	}
 	if v.key != nil {
 		if v.more, err = r.further.More(ctx, v.key.SubnetIDs); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	elsewhere, err := r.readPorts(ctx, v)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.sortPods(ctx, v, pods, elsewhere); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.assessPorts(ctx, v); err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.recall(ctx, v); err != nil {
-		return nil, err
+		return err
 	}
 	if v.current && v.site.Parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
-		r.sites.ParentPorts.Recheck(req.Node) // the machine may have another port now
+		r.sites.ParentPorts.Recheck(v.req.Node) // the machine may have another port now
 	}
-	return v, nil
+	return nil
 }
 
 // isFailed reports whether the SDN refuses the current spec of a KuryrPort. A refusal of an
@@ -160,12 +170,9 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 			v.refused = append(v.refused, pod)
 			continue
 		}
-		had, held, err := r.lostPort(ctx, v.req, pod)
+		had, err := r.lostPort(ctx, v.req, pod)
 		if err != nil {
 			return err
-		}
-		if held {
-			continue
 		}
 		v.waiting = append(v.waiting, pod)
 		v.state.Pods = append(v.state.Pods, pool.Pod{
@@ -179,15 +186,21 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 }
 
 // claim claims the waiting pods of a plan. It removes those that another pool has claimed, or has
-// given a port meanwhile. A claim ends when the cache shows the port, so a pool that first claims and
-// then reads the cache sees that port.
+// given a port meanwhile. Two pools want one pod only after a change of settings. A claim ends when
+// the cache shows the port, so a pool that first claims and then reads the cache sees that port.
 func (r *Reconciler) claim(ctx context.Context, v *view) error {
 	if len(v.state.Pods) == 0 {
-		r.memory.claim(v.req, nil)
 		return nil
 	}
-	theirs := r.memory.claim(v.req, v.state.Pods)
-	v.claimedElsewhere = len(theirs) > 0
+	theirs := map[v1.Claim]bool{}
+	for i := range v.state.Pods {
+		claim := v.state.Pods[i].Ref.Claim()
+		if end, free := r.claims.Try(claim); free {
+			v.claims = append(v.claims, end)
+		} else {
+			theirs[claim], v.claimedElsewhere = true, true
+		}
+	}
 	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	maps.Copy(theirs, holders(list, v.req.Pool))
 	v.state.Pods = slices.DeleteFunc(v.state.Pods, func(p pool.Pod) bool { return theirs[p.Ref.Claim()] })

@@ -33,6 +33,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
+	"github.com/kuryr-go/kuryr/internal/keylock"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -43,6 +44,7 @@ type Reconciler struct {
 	client  client.Client
 	live    client.Reader // past the cache
 	memory  *memory
+	claims  keylock.Locks[v1.Claim] // pods that a plan may give a port
 	sites   *sites.Sites
 	further sites.Subnets
 	subnets *subnets
@@ -81,9 +83,6 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return r
 }
 
-// Writing returns the KuryrPorts with writes that the cache may not show yet.
-func (r *Reconciler) Writing() []string { return r.memory.writing() }
-
 // memberGroups knows which security groups a port should have as a member of load balancers,
 // besides those of its pod.
 type memberGroups interface {
@@ -92,12 +91,12 @@ type memberGroups interface {
 
 // Reconcile makes the plan for one pool and carries it out.
 func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, error) {
-	if wait, err := r.behind(ctx, req); wait > 0 || err != nil {
-		return ctrl.Result{RequeueAfter: wait}, err
-	}
-	defer r.memory.release(req)
-	v, err := r.observe(ctx, req)
-	if err != nil {
+	v := newView(req)
+	defer v.release()
+	switch err := r.observe(ctx, v); {
+	case errors.Is(err, errLate):
+		return ctrl.Result{RequeueAfter: time.Millisecond}, nil
+	case err != nil:
 		return ctrl.Result{}, err
 	}
 	now := time.Now()
@@ -124,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 		}
 	})
 	r.ask(v, a)
-	err = r.write(ctx, v, &a)
+	err := r.write(ctx, v, &a)
 	r.tell(v, given)
 	r.tellMisplaced(v)
 	r.tellRoutes(v)

@@ -5,6 +5,7 @@ package pools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,33 +21,34 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
+// errLate says that the cache did not show an object that is needed, and shows it now.
+var errLate = errors.New("the cache was late")
+
 // lostPort returns the port that a pod's annotation names, if that port has no object. An
-// annotation that names the object of another pod is ignored. held says that the pod does have
-// the object, but the cache is late: a new leader's cache may have a pod before its port.
-func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
+// annotation that names the object of another pod is ignored. A new leader's cache may have a pod
+// before its port: then lostPort waits for the port, and the plan is made anew.
+func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, err error) {
 	id = v1.PortNamed(kube.Annotation(pod), pool.Interface)
 	if id == "" {
-		return "", false, nil
+		return "", nil
 	}
 	var port v1.KuryrPort
 	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, kube.ReadOnly); !apierrors.IsNotFound(err) {
-		return "", false, err
+		return "", err
 	}
 	if r.Supply.LookedUp(req, id) {
-		return id, false, nil
+		return id, nil
 	}
 	err = r.live.Get(ctx, client.ObjectKey{Name: id}, &port)
-	if apierrors.IsNotFound(err) {
-		return id, false, nil
+	switch {
+	case apierrors.IsNotFound(err):
+		return id, nil
+	case err != nil:
+		return "", fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
+	case port.Spec.PodRef.Claim() != v1.Claim{UID: pod.UID, Interface: pool.Interface}:
+		return "", nil
 	}
-	if err != nil {
-		return "", false, fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
-	}
-	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: pool.Interface}) {
-		return "", false, nil
-	}
-	r.wrote(req, id, write{version: port.ResourceVersion})
-	return "", true, nil
+	return "", errors.Join(errLate, r.await(ctx, req, map[string]write{id: {version: port.ResourceVersion}}))
 }
 
 // recall adds the memory of the pool to v, and forgets what does not matter any more.

@@ -174,20 +174,12 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 		r.gauge(p, v.counts)
 	})
 	if v.object == nil {
-		if len(v.ports) == 0 {
-			r.forget(v.req)
+		if len(v.ports) == 0 && r.Supply.Forget(v.req) {
+			r.memory.forget(v.req)
 		}
 		return time.Time{}, false
 	}
 	return until, v.state.NodeGone || !now.Before(until)
-}
-
-// forget drops the memory of a deleted pool, unless a request for it is in flight or the cache
-// does not show its last writes.
-func (r *Reconciler) forget(req pool.Ref) {
-	if !r.memory.awaits(req) && r.Supply.Forget(req) {
-		r.memory.forget(req)
-	}
 }
 
 // gauge replaces a pool's share of the metrics.

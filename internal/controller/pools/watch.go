@@ -29,9 +29,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// poolWorkers is the number of pools that are planned at once. A reconcile mostly waits
-// for the API server; with fewer workers pools would wait for each other.
-const poolWorkers = 64
+// poolWorkers is the number of pools that are planned at once. A reconcile mostly waits for the API
+// server and the cache; with fewer workers pools would wait for each other. A plan whose writes the
+// cache does not show keeps its worker, so there are more than can work at once.
+const poolWorkers = 512
 
 // Setup adds the reconciler, the search for the ports of virtual machines, the reports to pods that
 // wait for a network, and the loops that follow the settings and the pods' subnets.
@@ -141,6 +142,7 @@ func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 // ofPort returns the port's pool, and the pool in which the pod would wait without the port.
 func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
+	r.memory.with(out[0], func(p *poolMemory) { p.event.Send() })
 	s, err := r.sites.On(ctx, port.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pool of a pod", "node", port.Spec.NodeName)

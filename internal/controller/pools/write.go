@@ -27,7 +27,15 @@ import (
 // writers is the number of a pool's objects that are written at once.
 const writers = 16
 
-// write writes the objects that a plan changes. A failed write does not stop the others.
+// write is a KuryrPort after a write: of this version or a later one, or not there if the version is
+// empty.
+type write struct {
+	version string
+	unsure  bool // it ended with an error: the API server may or may not have done it
+}
+
+// write writes the objects that a plan changes, and returns once the cache shows them. A plan
+// without them would bind or create a port twice. A failed write does not stop the others.
 // Conflicts are returned only if no other error occurred.
 //
 // Specs are written as merge patches that carry the resource version, not by server-side apply.
@@ -38,32 +46,37 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 	g.SetLimit(writers)
 	var mu sync.Mutex
 	var all []error
-	do := func(f func() error) {
+	writes := map[string]write{}
+	do := func(name string, f func() (version string, err error)) {
 		g.Go(func() error {
-			if err := f(); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
+			version, err := f()
+			mu.Lock()
+			defer mu.Unlock()
+			if writes[name] = (write{version, err != nil}); err != nil {
 				all = append(all, err)
 			}
 			return nil
 		})
 	}
 	for _, b := range a.Bind {
-		do(func() error { return r.bind(ctx, v, b) })
+		do(b.Port, func() (string, error) { return r.bind(ctx, v, b) })
 	}
 	for _, b := range a.Adopt {
-		do(func() error { return r.adopt(ctx, v, b) })
+		do(b.Port, func() (string, error) { return r.adopt(ctx, v, b) })
 	}
 	for _, name := range a.Recycle {
-		do(func() error { return r.recycle(ctx, v, name) })
+		do(name, func() (string, error) { return r.recycle(ctx, v, name) })
 	}
 	for _, name := range a.Repair {
-		do(func() error { return r.repair(ctx, v, name) })
+		do(name, func() (string, error) { return r.repair(ctx, v, name) })
 	}
 	for _, name := range a.Delete {
-		do(func() error { return r.delete(ctx, v, name) })
+		do(name, func() (string, error) { return "", r.delete(ctx, v, name) })
 	}
 	_ = g.Wait()
+	if err := r.await(ctx, v.req, writes); err != nil {
+		return err
+	}
 	for _, err := range all {
 		if !apierrors.IsConflict(err) {
 			return errors.Join(all...)
@@ -75,9 +88,70 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 	return nil
 }
 
+// staleAfter is how long the cache may take to show a write. After it, the API server is asked
+// whether the object still exists: it may have been deleted before the cache ever saw it.
+const staleAfter = 10 * time.Second
+
+// await waits until the cache shows writes of a pool. It fails only if ctx ends.
+func (r *Reconciler) await(ctx context.Context, req pool.Ref, writes map[string]write) error {
+	var event kube.Signal
+	r.memory.with(req, func(p *poolMemory) { event = p.event })
+	began, pause := time.Now(), time.Second // one clock: objects that are gone do not wait one after the other
+	for name, w := range writes {
+		for asked := began; w.unsure || !r.shows(ctx, name, w.version); {
+			if !w.unsure && time.Since(asked) < staleAfter {
+				select {
+				case <-event:
+				case <-time.After(staleAfter / 100):
+				case <-ctx.Done():
+				}
+			} else if is, err := r.resolve(ctx, req, name); err == nil {
+				w, asked, pause = is, time.Now(), time.Second
+			} else {
+				if pause == time.Second && ctx.Err() == nil { // once per outage
+					ctrl.LoggerFrom(ctx).Info("cannot read a KuryrPort after a write; Kuryr tries again", "port", name, "error", err.Error())
+				}
+				w.unsure = true
+				kube.Pause(ctx, pause)
+				pause = min(2*pause, staleAfter)
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("waiting for the cache to show KuryrPort %s: %w", name, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// resolve asks the API server for a KuryrPort after a write that ended with an error, or that the
+// cache does not show. The write may have been done in spite of any error: a conflict or an existing
+// object, too, may come from an earlier attempt of the same request.
+func (r *Reconciler) resolve(ctx context.Context, req pool.Ref, name string) (write, error) {
+	var port v1.KuryrPort
+	if err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port); client.IgnoreNotFound(err) != nil {
+		return write{}, err
+	}
+	r.memory.with(req, func(p *poolMemory) { p.served(port.Spec.PodRef.Claim()) })
+	return write{version: port.ResourceVersion}, nil // empty without an object
+}
+
+// shows reports whether the cache shows a KuryrPort of this version or a later one, or no object or
+// one in deletion if the version is empty.
+func (r *Reconciler) shows(ctx context.Context, name, version string) bool {
+	var port v1.KuryrPort
+	err := r.client.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly)
+	switch {
+	case err != nil:
+		return apierrors.IsNotFound(err) && version == ""
+	case version == "":
+		return !port.DeletionTimestamp.IsZero()
+	}
+	return !kube.Older(port.ResourceVersion, version)
+}
+
 // bind gives a free port to a pod.
-func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
-	err := r.patch(ctx, v, b.Port, func(port *v1.KuryrPort) {
+func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) (version string, err error) {
+	version, err = r.patch(ctx, v, b.Port, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
 		groups := b.Groups
 		if groups == nil {
@@ -91,18 +165,19 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 		kube.Label(port, v1.PortBound)
 	})
 	if err != nil {
-		return fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
+		return "", fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
 	}
 	r.bound(ctx, v, b)
-	return nil
+	return version, nil
 }
 
 // adopt creates the object of an unrecorded port, with its finalizer, and bound if a pod waits
-// for it.
-func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
+// for it. The port stays unrecorded until the next plan sees the object: the collector always finds
+// it in one of the two.
+func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) (version string, err error) {
 	from := v.unrecorded[b.Port].Port
 	if err := r.asKeyed(ctx, v, &from); err != nil {
-		return err
+		return "", err
 	}
 	port := &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{Name: b.Port, Finalizers: []string{v1.PortFinalizer}},
@@ -114,19 +189,18 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 		r.stamp(port, v1.BoundAnnotation)
 	}
 	kube.Label(port, phase)
-	err := r.client.Create(ctx, port, kube.OwnerPool)
+	err = r.client.Create(ctx, port, kube.OwnerPool)
 	if apierrors.IsInvalid(err) {
-		return r.refuse(v, &from, err)
+		r.refuse(v, &from, err)
+		return "", nil
 	}
 	if err != nil {
-		r.memory.expectUnsure(v.req, b.Port)
-		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
+		return "", fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
-	r.wrote(v.req, b.Port, write{version: port.ResourceVersion})
 	if b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
-	return nil
+	return port.ResourceVersion, nil
 }
 
 // stamp writes the time as an annotation.
@@ -135,11 +209,10 @@ func (r *Reconciler) stamp(port *v1.KuryrPort, annotation string) {
 }
 
 // refuse gives up a port whose object the API server refuses, such as one without an address.
-func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
+func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) {
 	err = fmt.Errorf("recording port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
 	r.Supply.Failed(v.req, err)
 	r.Supply.Discard(v.req, []string{port.ID})
-	return nil
 }
 
 // bound counts and logs a pod that has got its port.
@@ -156,8 +229,8 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 
 // recycle takes a port from a pod that does not need it any more. The port keeps the groups of
 // a rule if the SDN has them: the next pod may match the same rule.
-func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
-	err := r.patch(ctx, v, name, func(port *v1.KuryrPort) {
+func (r *Reconciler) recycle(ctx context.Context, v *view, name string) (version string, err error) {
+	version, err = r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
 		applied, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
 		group.SetMemberGroups(port, nil)
@@ -172,27 +245,24 @@ func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 		kube.Label(port, v1.PortRecycling)
 	})
 	if err != nil {
-		return fmt.Errorf("returning KuryrPort %s to its pool: %w", name, err)
+		return "", fmt.Errorf("returning KuryrPort %s to its pool: %w", name, err)
 	}
-	return nil
+	return version, nil
 }
 
 // repair writes the wanted security groups. It replaces those that another writer, or earlier
 // labels or settings, have left.
-func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
-	groups, known := v.groups[name]
-	if !known {
-		return nil
-	}
+func (r *Reconciler) repair(ctx context.Context, v *view, name string) (version string, err error) {
+	groups := v.groups[name]
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
-	err := r.patch(ctx, v, name, func(port *v1.KuryrPort) {
+	version, err = r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
 		group.SetMemberGroups(port, v.memberGroups[name])
 	})
 	if err != nil {
-		return fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
+		return "", fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
 	}
-	return nil
+	return version, nil
 }
 
 // delete deletes the object. Package ports deletes the port before it removes the finalizer.
@@ -200,32 +270,18 @@ func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = kube.Lost(err); err != nil {
-		r.memory.expectUnsure(v.req, name)
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
-	r.wrote(v.req, name, write{})
 	return nil
 }
 
-// wrote has the pool wait until the cache shows a write of a KuryrPort. Only after that call
-// supply forgets the unrecorded port, so the collector always finds the port in one of the two:
-// see Writing.
-func (r *Reconciler) wrote(req pool.Ref, name string, w write) {
-	r.memory.wrote(req, name, w)
-	r.Supply.Recorded(req, name)
-}
-
-// patch changes a KuryrPort, if its version is still that of the plan.
-func (r *Reconciler) patch(ctx context.Context, v *view, name string, change func(*v1.KuryrPort)) error {
+// patch changes a KuryrPort, if its version is still that of the plan. It returns the new version.
+func (r *Reconciler) patch(ctx context.Context, v *view, name string, change func(*v1.KuryrPort)) (version string, err error) {
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
-	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool); err != nil {
-		r.memory.expectUnsure(v.req, name)
-		return err
-	}
-	r.wrote(v.req, name, write{version: port.ResourceVersion})
-	return nil
+	err = r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool)
+	return port.ResourceVersion, err
 }
 
 // home returns the pool of an unrecorded port. A port that was looked up may belong to a pool
