@@ -48,14 +48,8 @@ type view struct {
 	claimedElsewhere bool                // another pool has claimed a pod of this one
 	groups           map[string][]string // security groups to write, by port that has drifted
 	memberGroups     map[string][]string // of these, those of members of load balancers
-	unrecorded       map[string]supply.Unrecorded
-
-	leftOut  string // routes that the pool's pods do not get, and why: see tellRoutes
-	failure  error
-	refilled time.Time
-	asked    int // supply.Snapshot.Asked
-	room     supply.Standing
-	keep     int // supply.Snapshot.Keep
+	known            supply.Snapshot
+	leftOut          string // routes that the pool's pods do not get, and why: see tellRoutes
 }
 
 func newView(req pool.Ref) *view {
@@ -106,7 +100,7 @@ func (r *Reconciler) observe(ctx context.Context, v *view) (err error) {
 	if err := r.recall(ctx, v); err != nil {
 		return err
 	}
-	if v.current && v.site.Parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
+	if v.current && v.site.Parent != "" && errors.Is(v.known.Failure, sdn.ErrInvalid) {
 		r.sites.ParentPorts.Recheck(v.req.Node) // the machine may have another port now
 	}
 	return nil

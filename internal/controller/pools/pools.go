@@ -102,8 +102,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	now := time.Now()
 	r.fill(v)
 	state := v.state
-	if v.keep >= 0 && !v.unsure { // pods of other pools lack room
-		state.Levels.Min, state.Levels.Fill, state.Levels.TTL = min(state.Levels.Min, v.keep), 0, 0
+	if keep := v.known.Keep; keep >= 0 && !v.unsure { // pods of other pools lack room
+		state.Levels.Min, state.Levels.Fill, state.Levels.TTL = min(state.Levels.Min, keep), 0, 0
 	}
 	a := pool.Plan(state, now)
 	v.counts = a.Levels
@@ -114,8 +114,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 		a.Wake = outcome.Earlier(a.Wake, now.Add(claimedAgain))
 	}
 	given := givenTo(&a)
-	v.failure = r.Supply.Settle(v.req, supply.Planned{
-		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}),
+	v.known.Failure = r.Supply.Settle(v.req, supply.Planned{
+		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight,
+		Want: a.Want, Batch: v.state.Levels.Batch, Asked: v.known.Asked,
 	})
 	r.memory.with(req, func(p *poolMemory) {
 		for claim, pod := range p.pods {
@@ -148,11 +149,8 @@ const (
 	claimedAgain = time.Second
 )
 
-// ask passes the requests of a plan to supply.
+// ask has supply look up and delete the single ports of a plan.
 func (r *Reconciler) ask(v *view, a pool.Actions) {
-	if v.key != nil { // without a key the settings lead no pod here
-		r.Supply.Wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
-	}
 	for _, l := range a.Restore {
 		r.Supply.Restore(v.req, v.site.Parent, l.Port, l.Pod, v.pods[l.Pod.UID].Status.PodIPs)
 	}
@@ -160,7 +158,7 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 	for _, id := range a.Discard {
 		// A port that was looked up for a pod stays plugged as long as the pod runs: the pod's
 		// annotation keeps the port until then.
-		if pod := v.pods[v.unrecorded[id].Pod.UID]; pod != nil && !pool.Finished(pod) {
+		if pod := v.pods[v.known.Unrecorded[id].Pod.UID]; pod != nil && !pool.Finished(pod) {
 			keep = append(keep, id)
 		} else {
 			discard = append(discard, id)
@@ -272,8 +270,8 @@ func givenTo(a *pool.Actions) map[v1.Claim]bool {
 // nextLook returns when to plan again because of room or of a failure: at the next check of
 // scarce room, or at the end of a backoff. Zero is never.
 func nextLook(v *view, now time.Time) time.Time {
-	at := v.room.Again
-	if v.failure != nil && v.state.Hold.After(now) {
+	at := v.known.Room.Again
+	if v.known.Failure != nil && v.state.Hold.After(now) {
 		at = outcome.Earlier(at, v.state.Hold)
 	}
 	return at

@@ -57,9 +57,8 @@ func (r *Reconciler) recall(ctx context.Context, v *view) error {
 	for i := range v.state.Pods {
 		named[v.state.Pods[i].Restore] = true
 	}
-	known := r.Supply.Snapshot(v.req, v.key, named)
-	v.unrecorded = known.Unrecorded
-	for id, a := range known.Unrecorded {
+	v.known = r.Supply.Snapshot(v.req, v.key, named)
+	for id, a := range v.known.Unrecorded {
 		// A port with an object of any pool is recorded: the object decides about it.
 		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
@@ -67,22 +66,21 @@ func (r *Reconciler) recall(ctx context.Context, v *view) error {
 		}
 		if err == nil {
 			r.Supply.Recorded(v.req, id)
-			delete(v.unrecorded, id)
+			delete(v.known.Unrecorded, id)
 			continue
 		}
 		v.state.Unrecorded = append(v.state.Unrecorded, pool.Unrecorded{ID: id, For: a.Pod})
 	}
-	v.state.InFlight, v.state.Restoring = known.InFlight, known.Restoring
-	v.state.Hold, v.failure, v.refilled, v.asked = known.Hold, known.Failure, known.Refilled, known.Asked
+	v.state.InFlight, v.state.Restoring, v.state.Hold = v.known.InFlight, v.known.Restoring, v.known.Hold
 	for i := range v.state.Pods {
-		if pod := &v.state.Pods[i]; known.NotFound[pod.Restore] {
+		if pod := &v.state.Pods[i]; v.known.NotFound[pod.Restore] {
 			pod.Restore = ""
 		}
 	}
-	v.room, v.keep = known.Room, known.Keep
-	v.state.Scarce = known.Room.Scarce != nil || known.Room.Full != nil
-	if known.Room.Full != nil && v.state.Hold.Before(known.Room.Until) {
-		v.state.Hold = known.Room.Until
+	room := &v.known.Room
+	v.state.Scarce = room.Scarce != nil || room.Full != nil
+	if room.Full != nil && v.state.Hold.Before(room.Until) {
+		v.state.Hold = room.Until
 	}
 	now := time.Now()
 	r.memory.with(v.req, func(p *poolMemory) { p.recallPods(v, now) })

@@ -35,7 +35,7 @@ func explain(err error, v *view) string {
 // pod waits and the pool lacks free ports, the Event is on the pool's object. given are the
 // pods that get a port by this plan.
 func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
-	err := v.failure
+	err := v.known.Failure
 	if err == nil {
 		r.memory.with(v.req, func(p *poolMemory) {
 			if _, known := p.reported[reportedFailure]; known {
@@ -274,8 +274,8 @@ func (r *Reconciler) status(v *view) v1.KuryrPortPoolStatus {
 		WaitingPods: int32(v.counts.Waiting), Total: int32(len(v.ports)),
 		LastRefill: v.object.Status.LastRefill,
 	}
-	if !v.refilled.IsZero() {
-		s.LastRefill = &metav1.Time{Time: v.refilled.Truncate(time.Second)}
+	if !v.known.Refilled.IsZero() {
+		s.LastRefill = &metav1.Time{Time: v.known.Refilled.Truncate(time.Second)}
 	}
 	s.Conditions = slices.Clone(v.object.Status.Conditions)
 	r.conditions(v, &s)
@@ -289,15 +289,15 @@ func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	}
 	switch {
 	// The answer to an earlier process counts until the cloud answers this one.
-	case v.failure == nil && r.unanswered(v):
-	case v.failure == nil:
+	case v.known.Failure == nil && r.unanswered(v):
+	case v.known.Failure == nil:
 		message := "The SDN gives the ports that are asked for."
 		if v.leftOut != "" {
 			message += " Pods do not get all host routes of the subnets: " + outcome.Cut(v.leftOut)
 		}
 		put(v1.ConditionReady, true, v1.ReasonReady, message)
 	default:
-		put(v1.ConditionReady, false, outcome.Of(outcome.Port, v.failure).Reason, explain(v.failure, v))
+		put(v1.ConditionReady, false, outcome.Of(outcome.Port, v.known.Failure).Reason, explain(v.known.Failure, v))
 	}
 	r.roomConditions(v, put)
 	if s.WaitingPods > 0 || s.Recycling > 0 || v.state.InFlight > 0 {
@@ -324,7 +324,7 @@ func lacksFree(v *view) bool {
 // roomConditions sets the conditions about quota and subnets: whether they have room for the
 // ports that the pool lacks.
 func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
-	scarce := v.room.Scarce
+	scarce := v.known.Room.Scarce
 	if !lacksFree(v) {
 		scarce = nil
 	}
@@ -336,8 +336,8 @@ func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reas
 		{v1.ConditionSubnetExhausted, v1.ReasonSubnetExhausted, "No subnet lacks addresses.", true},
 	} {
 		switch {
-		case outcome.Of(outcome.Port, v.failure).Reason == c.reason:
-			put(c.kind, true, c.reason, explain(v.failure, v))
+		case outcome.Of(outcome.Port, v.known.Failure).Reason == c.reason:
+			put(c.kind, true, c.reason, explain(v.known.Failure, v))
 		case scarce != nil && scarce.Scope.Subnet == c.subnet:
 			put(c.kind, true, v1.ReasonScarce, scarce.Text+". Kuryr keeps the rest for pods, and does not refill the pool until there is more")
 		default:

@@ -175,7 +175,7 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) (version
 // for it. The port stays unrecorded until the next plan sees the object: the collector always finds
 // it in one of the two.
 func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) (version string, err error) {
-	from := v.unrecorded[b.Port].Port
+	from := v.known.Unrecorded[b.Port].Port
 	if err := r.asKeyed(ctx, v, &from); err != nil {
 		return "", err
 	}

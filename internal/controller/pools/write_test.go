@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,24 +70,26 @@ func TestAwaitOwnWrites(t *testing.T) {
 		{"a deletion", "none", write{}, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "made", ResourceVersion: "999"}}).Build()
-			failures := 1
-			cache := lateCache{server, make(chan struct{})}
-			r := &Reconciler{client: cache, live: unanswering{server, &failures}, memory: newMemory()}
-			done := make(chan error)
-			go func() { done <- r.await(t.Context(), ref, map[string]write{c.name: c.w}) }()
-			if c.waits {
-				select {
-				case err := <-done:
-					t.Fatalf("await returned %v while the cache was late", err)
-				case <-time.After(1200 * time.Millisecond):
+			synctest.Test(t, func(t *testing.T) {
+				server := fake.NewClientBuilder().WithScheme(scheme).WithObjects(&v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "made", ResourceVersion: "999"}}).Build()
+				failures := 1
+				cache := lateCache{server, make(chan struct{})}
+				r := &Reconciler{client: cache, live: unanswering{server, &failures}, memory: newMemory()}
+				done := make(chan error)
+				go func() { done <- r.await(t.Context(), ref, map[string]write{c.name: c.w}) }()
+				if c.waits {
+					select {
+					case err := <-done:
+						t.Fatalf("await returned %v while the cache was late", err)
+					case <-time.After(time.Minute):
+					}
+					close(cache.open)
+					r.memory.with(ref, func(p *poolMemory) { p.event.Send() })
 				}
-				close(cache.open)
-				r.memory.with(ref, func(p *poolMemory) { p.event.Send() })
-			}
-			if err := <-done; err != nil {
-				t.Errorf("await returned %v, want nil", err)
-			}
+				if err := <-done; err != nil {
+					t.Errorf("await returned %v, want nil", err)
+				}
+			})
 		})
 	}
 }

@@ -42,7 +42,7 @@ func TestOverQuotaIsNotHot(t *testing.T) {
 		}
 		cloud.change(func() { cloud.gone++ })
 		r, _ := on("n-7", "s-1")
-		w.c.supply.Freed(r)
+		w.s.Freed(r)
 		pass(time.Second)
 		made, after, _ := cloud.counts()
 		if made != 111 || after > requests+8 {

@@ -139,7 +139,7 @@ func (c *slowCloud) exit(r sdn.PortRequest) {
 type crowd struct {
 	t     *testing.T
 	cloud *slowCloud
-	c     *creations
+	s     *Supply
 	began time.Time
 
 	mu    sync.Mutex
@@ -160,11 +160,11 @@ func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	w := &crowd{t: t, cloud: cloud, began: time.Now(), pools: map[pool.Ref]*member{}}
 	o := options(cloud)
 	o.Queue = w
-	w.c = New(o).creations
+	w.s = New(o)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
-		w.c.run(ctx)
+		w.s.create(ctx)
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -212,36 +212,34 @@ func (w *crowd) plan(r pool.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.pools[r]
-	var wish pool.Wish
-	var asked int
-	room := w.c.supply.capacity.standing(&m.key)
-	w.c.supply.with(r, func(p *poolMemory) {
-		for id := range p.unrecorded {
-			delete(p.unrecorded, id)
-			if m.waiting > 0 {
-				m.waiting--
-				m.served = append(m.served, time.Since(w.began))
-			} else {
-				m.free++
-			}
+	known := w.s.Snapshot(r, &m.key, nil)
+	for id := range known.Unrecorded {
+		w.s.Recorded(r, id)
+		if m.waiting > 0 {
+			m.waiting--
+			m.served = append(m.served, time.Since(w.began))
+		} else {
+			m.free++
 		}
-		p.key, p.free, p.waiting, asked = &m.key, m.free, max(0, m.waiting-p.inFlight), p.asked
-		if room.Full != nil && p.waiting > 0 && p.hold.Before(room.Until) {
-			p.failure, p.hold = room.Full, room.Until
-		}
-		if time.Now().Before(p.hold) {
-			w.later(r, p.hold)
-			return
-		}
-		wish.Waiting = p.waiting
-		if room.Scarce == nil && room.Full == nil {
-			wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
-		} else if m.free < m.min {
+	}
+	room, hold := known.Room, known.Hold
+	p := Planned{Key: &m.key, Free: m.free, Lacks: max(0, m.waiting-known.InFlight), Batch: 10, Asked: known.Asked}
+	if room.Full != nil && p.Lacks > 0 && hold.Before(room.Until) {
+		hold = room.Until
+	}
+	switch {
+	case time.Now().Before(hold):
+		w.later(r, hold)
+	case room.Scarce == nil && room.Full == nil:
+		p.Want = pool.Wish{Waiting: p.Lacks, Spare: max(0, m.min-m.free-max(0, known.InFlight-m.waiting))}
+	default:
+		p.Want.Waiting = p.Lacks
+		if m.free < m.min {
 			w.later(r, room.Until)
 			w.later(r, room.Again)
 		}
-	})
-	w.c.supply.Wish(r, m.key, wish, 10, asked)
+	}
+	_ = w.s.Settle(r, p)
 }
 
 // later plans a pool again; a new time replaces an earlier one. w.mu is held.

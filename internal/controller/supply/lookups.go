@@ -45,7 +45,7 @@ const lookupsAtOnce = 16
 func (s *Supply) Restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
 	s.with(r, func(p *poolMemory) { p.restoring[id] = true })
 	s.lookups.push(r, func(ctx context.Context) {
-		port, err := s.options.Ports.Port(ctx, id)
+		port, err := s.Ports.Port(ctx, id)
 		switch {
 		case errors.Is(err, sdn.ErrNotFound):
 			s.found(r, id, of, nil, s.seen(ctx, r))
@@ -68,7 +68,7 @@ func (s *Supply) seen(ctx context.Context, r pool.Ref) error {
 			project, network = p.key.ProjectID, p.key.NetworkID
 		}
 	})
-	return s.options.Visibility.Sees(ctx, project, network)
+	return s.Visibility.Sees(ctx, project, network)
 }
 
 // fits reports whether a pod with these addresses, on r's node with this parent port, can have
@@ -98,13 +98,13 @@ func (s *Supply) Discard(r pool.Ref, ids []string) {
 func (s *Supply) discard(ctx context.Context, r pool.Ref, id string) {
 	defer s.left(id)
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
-	err := kube.NoKuryrPort(ctx, s.options.Live, id)
+	err := kube.NoKuryrPort(ctx, s.Live, id)
 	if err == nil {
-		err = s.options.Ports.DeletePort(ctx, id)
+		err = s.Ports.DeletePort(ctx, id)
 	}
 	if err != nil {
 		log.Info("kept a port that no pod seemed to need; the collector compares it with the objects", "because", err.Error())
-		s.options.CheckPorts.Send()
+		s.CheckPorts.Send()
 		return
 	}
 	log.Info("deleted a port that no pod needs")

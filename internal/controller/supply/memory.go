@@ -28,6 +28,9 @@ type poolMemory struct {
 	hold     time.Time
 	refilled time.Time
 
+	wish  pool.Wish // of the last plan, without what was requested since; zero: none
+	batch int       // ports of one request at most
+
 	key     *v1.PoolKey // of the last plan; nil: none, or unknown
 	free    int         // free ports that stay, by the last plan
 	waiting int         // pods without a port, and without one in flight
@@ -61,39 +64,17 @@ func (s *Supply) Forget(r pool.Ref) bool {
 	if p != nil && (p.inFlight > 0 || len(p.unrecorded)+len(p.restoring) > 0) {
 		return false
 	}
+	if p != nil {
+		s.withdraw(r, p)
+	}
 	delete(s.pools, r)
 	return true
 }
 
-// inFlight counts the ports of a request; n is negative for those that it ceases to ask for.
-func (s *Supply) inFlight(r pool.Ref, n int) {
-	s.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+max(0, n) })
+// requested counts the ports of a request; n is negative for those that it ceases to ask for.
+func (p *poolMemory) requested(n int) {
+	p.inFlight, p.asked = p.inFlight+n, p.asked+max(0, n)
 	creationsInFlight.Add(float64(n))
-}
-
-// admit returns for how many of n ports a request may be sent now, and takes room for them. It
-// returns 0 during the pool's backoff.
-func (s *Supply) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
-	s.with(r, func(p *poolMemory) {
-		if !time.Now().Before(p.hold) {
-			admitted = s.capacity.admit(key, n)
-		}
-	})
-	return admitted
-}
-
-// ended keeps the result of a request for n ports: ports and error.
-func (s *Supply) ended(r pool.Ref, n int, made []sdn.Port, err error) {
-	s.inFlight(r, -n)
-	s.with(r, func(p *poolMemory) {
-		for _, port := range made {
-			p.unrecorded[port.ID] = Unrecorded{Port: port}
-		}
-		if len(made) > 0 {
-			p.refilled, p.failures = time.Now(), 0
-		}
-		s.result(p, err)
-	})
 }
 
 // Failed notes a failure after the SDN has created a port, such as an object that cannot be
@@ -110,7 +91,7 @@ func (s *Supply) result(p *poolMemory, err error) {
 	}
 	p.failures++
 	p.failure = err
-	p.hold = time.Now().Add(s.options.Backoff.Delay(err, p.failures))
+	p.hold = time.Now().Add(s.Backoff.Delay(err, p.failures))
 }
 
 // found ends the lookup of a port that a pod had. port is nil if it does not exist.
@@ -214,7 +195,7 @@ func (s *Supply) Freed(r pool.Ref) {
 	}
 	s.mu.Unlock()
 	if chosen != nil {
-		s.options.Queue.Add(next)
+		s.Queue.Add(next)
 	}
 }
 
@@ -249,7 +230,7 @@ func (p *poolMemory) takes(in []sdn.Scope) bool {
 // most free ports come first.
 func (s *Supply) reclaim(of sdn.Scope, n int) {
 	for _, r := range s.giveUp(of, n) {
-		s.options.Queue.Add(r)
+		s.Queue.Add(r)
 	}
 }
 

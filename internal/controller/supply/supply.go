@@ -6,14 +6,13 @@
 // failures, and the room of quotas and subnets.
 //
 // It runs in its own goroutines, for which the planner never waits. Each plan replaces the wish
-// of its pool (Wish). A result has the pool planned again (Options.Queue). The package writes no
+// of its pool (Settle). A result has the pool planned again (Options.Queue). The package writes no
 // Kubernetes object, and reads one only to learn that a port has none before it deletes the port.
 // Its memory may be lost at any time. The key of that memory is the pool with its node: a shard of
 // the controller that owns a node shares it with no other shard.
 //
-// The order of locks is creations.mu (wishes and places), Supply.mu (pools), capacity.mu
-// (rooms). lookups.mu is taken alone. No lock is held during a request to the SDN or to the API
-// server.
+// The order of locks is Supply.mu (pools), capacity.mu (rooms). lookups.mu is taken alone. No lock
+// is held during a request to the SDN or to the API server.
 package supply
 
 import (
@@ -58,20 +57,22 @@ type planQueue interface{ Add(pool.Ref) }
 
 // Supply gets ports for pools. Its methods are safe for concurrent use.
 type Supply struct {
-	options   Options
-	capacity  *capacity
-	creations *creations
-	lookups   *lookups
+	Options
+	capacity *capacity
+	lookups  *lookups
+	wished   kube.Signal // a request may have to be sent
 
-	mu      sync.Mutex
-	pools   map[pool.Ref]*poolMemory
-	leaving map[string]bool // ports without an object that are about to be deleted
+	mu       sync.Mutex
+	pools    map[pool.Ref]*poolMemory
+	leaving  map[string]bool // ports without an object that are about to be deleted
+	queue    []pool.Ref      // pools with a wish; the one longest without a request is first
+	inFlight []*order
+	most     int // ports of one request, while the SDN answers too late; 0: no limit but the pool's
 }
 
 // New returns a Supply that does nothing before Run.
 func New(o Options) *Supply {
-	s := &Supply{options: o, capacity: newCapacity(o), pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{}}
-	s.creations = &creations{Options: o, supply: s, signal: kube.NewSignal(), wishes: map[pool.Ref]*wanted{}}
+	s := &Supply{Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{}}
 	s.lookups = &lookups{Options: o, supply: s, signal: kube.NewSignal()}
 	return s
 }
@@ -80,7 +81,7 @@ func New(o Options) *Supply {
 // finds a port that the SDN creates for a request which was cut off.
 func (s *Supply) Run(ctx context.Context) error {
 	var both sync.WaitGroup
-	both.Go(func() { s.creations.run(ctx) })
+	both.Go(func() { s.create(ctx) })
 	both.Go(func() { s.lookups.run(ctx) })
 	both.Wait()
 	return nil
@@ -121,15 +122,17 @@ func (s *Supply) Snapshot(r pool.Ref, key *v1.PoolKey, named map[string]bool) (o
 
 // Planned is what a plan has decided about a pool.
 type Planned struct {
-	Key    *v1.PoolKey
-	Free   int  // free ports that stay
-	Lacks  int  // pods without a port, and without one in flight
-	Wishes bool // it wishes for ports
+	Key   *v1.PoolKey // nil: the pool gets no ports
+	Free  int         // free ports that stay
+	Lacks int         // pods without a port, and without one in flight
+	Want  pool.Wish
+	Batch int // ports of one request at most
+	Asked int // Snapshot.Asked of the plan: ports requested since then are subtracted from Want
 }
 
-// Settle notes a plan, on which other pools' plans depend. It returns the failure that keeps
-// the pool from ports now, or nil. If pods lack room, other pools give up free ports for those that
-// did not lack it before.
+// Settle notes a plan, on which other pools' plans depend, and replaces the pool's wish. It returns
+// the failure that keeps the pool from ports now, or nil. If pods lack room, other pools give up free
+// ports for those that did not lack it before.
 func (s *Supply) Settle(r pool.Ref, a Planned) (failure error) {
 	now, room, more := time.Now(), s.capacity.standing(a.Key), 0
 	s.with(r, func(p *poolMemory) {
@@ -140,10 +143,11 @@ func (s *Supply) Settle(r pool.Ref, a Planned) (failure error) {
 			p.failure, p.hold = room.Full, room.Until
 		}
 		// No pod waits any more, so the failure does not matter now.
-		if p.failure != nil && p.waiting == 0 && p.inFlight == 0 && !a.Wishes && !now.Before(p.hold) {
+		if p.failure != nil && p.waiting == 0 && p.inFlight == 0 && a.Want == (pool.Wish{}) && !now.Before(p.hold) {
 			p.failure, p.failures = nil, 0
 		}
 		failure = p.failure
+		s.wish(r, p, a)
 	})
 	if room.Full != nil && more > 0 {
 		s.reclaim(room.Full.Scope, more)
