@@ -234,28 +234,16 @@ func (r *Reconciler) report(ctx context.Context, port *v1.KuryrPort, failed erro
 	return r.Backoff.Result(outcome)
 }
 
-// delay is the time until which the write of a status waits.
-type delay struct {
-	generation int64
-	until      time.Time
-}
-
 // delay returns how long the write of a bound port's status may wait. It would say no more than
 // the spec does. Once the daemon has reported that the port is plugged, one write says both.
-func (r *Reconciler) delay(port *v1.KuryrPort, failed error) (wait time.Duration) {
+func (r *Reconciler) delay(port *v1.KuryrPort, failed error) time.Duration {
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
 	changed := r.Settings.Load().Pods.PortDebug || !port.Grouped() // the SDN was asked for a change
-	r.memory.change(port.Name, func(n *portNote) {
-		switch {
-		case failed != nil || !given || changed:
-			n.delayed = delay{}
-			return
-		case n.delayed.generation != port.Generation:
-			n.delayed = delay{port.Generation, time.Now().Add(r.StatusGap)}
-		}
-		wait = time.Until(n.delayed.until)
-	})
-	return wait
+	bound, err := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation])
+	if ago := time.Since(bound); failed == nil && given && !changed && err == nil && ago >= 0 { // another process' clock may be ahead
+		return r.StatusGap - ago
+	}
+	return 0
 }
 
 // write writes the status, and then the label that mirrors it, if they change.

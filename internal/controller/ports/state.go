@@ -31,10 +31,9 @@ type portMemory struct {
 
 // portNote is what is known of one port.
 type portNote struct {
-	gone    bool    // the SDN has lost it
-	active  waiting // for the SDN to pass its traffic
-	delayed delay   // of its status
-	check   check   // of a returned port's security groups
+	gone   bool    // the SDN has lost it
+	active waiting // for the SDN to pass its traffic
+	check  check   // of a returned port's security groups
 }
 
 // waiting is the wait of a port for the SDN to pass its traffic.

@@ -233,8 +233,7 @@ func TestGiveUp(t *testing.T) {
 // A port that is about to be deleted may not be taken over.
 func TestLeavingPortsAreKnown(t *testing.T) {
 	m := New(options(nil))
-	m.leave("a")
-	m.leave("b")
+	m.Discard(pool.Ref{}, []string{"a", "b"})
 	m.left("b")
 	if ports, _ := m.Knows(); !ports["a"] || ports["b"] {
 		t.Errorf("known are %v, want a alone", ports)

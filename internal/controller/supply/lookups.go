@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -20,16 +19,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// lookups look up and delete single ports, apart from the reconciler of pools. Each is one
-// request. The number of requests at once is limited.
-type lookups struct {
-	Options
-	supply *Supply
-	signal kube.Signal // there are calls to make
-
-	mu    sync.Mutex
-	calls []lookup
-}
+// Single ports are looked up and deleted apart from the reconciler of pools. Each is one request. The
+// number of requests at once is limited.
 
 // lookup is a call to make for a pool, which is planned after it.
 type lookup struct {
@@ -43,8 +34,7 @@ const lookupsAtOnce = 16
 // Restore looks up a port that a pod's annotation names. parent is the parent port of a node
 // that is a virtual machine, else empty. A port that is found becomes an unrecorded port.
 func (s *Supply) Restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
-	s.with(r, func(p *poolMemory) { p.restoring[id] = true })
-	s.lookups.push(r, func(ctx context.Context) {
+	look := func(ctx context.Context) {
 		port, err := s.Ports.Port(ctx, id)
 		switch {
 		case errors.Is(err, sdn.ErrNotFound):
@@ -56,6 +46,10 @@ func (s *Supply) Restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev
 		default:
 			s.found(r, id, of, &port, nil)
 		}
+	}
+	s.with(r, func(p *poolMemory) {
+		p.restoring[id] = true
+		s.push(r, look)
 	})
 }
 
@@ -87,11 +81,13 @@ func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 // Discard deletes unrecorded ports that no pod needs. A deletion that fails is left to the
 // collector.
 func (s *Supply) Discard(r pool.Ref, ids []string) {
-	for _, id := range ids {
-		s.leave(id)
-		s.Recorded(r, id)
-		s.lookups.push(r, func(ctx context.Context) { s.discard(ctx, r, id) })
-	}
+	s.with(r, func(p *poolMemory) {
+		for _, id := range ids {
+			s.leaving[id] = true
+			delete(p.unrecorded, id)
+			s.push(r, func(ctx context.Context) { s.discard(ctx, r, id) })
+		}
+	})
 }
 
 // discard deletes a port, unless it has an object in spite of what was known.
@@ -111,13 +107,6 @@ func (s *Supply) discard(ctx context.Context, r pool.Ref, id string) {
 	s.Freed(r)
 }
 
-// leave notes that a port is about to be deleted: no pool gets it.
-func (s *Supply) leave(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leaving[id] = true
-}
-
 // left notes the end of a deletion, with or without success.
 func (s *Supply) left(id string) {
 	s.mu.Lock()
@@ -125,26 +114,15 @@ func (s *Supply) left(id string) {
 	delete(s.leaving, id)
 }
 
-// push adds a call. It does not wait.
-func (l *lookups) push(r pool.Ref, call func(context.Context)) {
-	l.mu.Lock()
-	l.calls = append(l.calls, lookup{r, call})
-	l.mu.Unlock()
-	l.signal.Send()
+// push adds a call. s.mu is held.
+func (s *Supply) push(r pool.Ref, call func(context.Context)) {
+	s.calls = append(s.calls, lookup{r, call})
+	s.called.Send()
 }
 
-// take returns the calls to make.
-func (l *lookups) take() []lookup {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	calls := l.calls
-	l.calls = nil
-	return calls
-}
-
-// run makes the calls until ctx ends. The end cuts off the calls in flight; the collector of
+// lookUp makes the calls until ctx ends. The end cuts off the calls in flight; the collector of
 // the next leader finds a port that should have been deleted.
-func (l *lookups) run(ctx context.Context) {
+func (s *Supply) lookUp(ctx context.Context) {
 	var inFlight errgroup.Group
 	inFlight.SetLimit(lookupsAtOnce)
 	defer func() { _ = inFlight.Wait() }()
@@ -152,15 +130,19 @@ func (l *lookups) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.signal:
+		case <-s.called:
 		}
-		for _, c := range l.take() {
+		s.mu.Lock()
+		calls := s.calls
+		s.calls = nil
+		s.mu.Unlock()
+		for _, c := range calls {
 			if ctx.Err() != nil {
 				return
 			}
 			inFlight.Go(func() error {
 				c.call(ctx)
-				l.Queue.Add(c.pool)
+				s.Queue.Add(c.pool)
 				return nil
 			})
 		}

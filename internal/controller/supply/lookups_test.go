@@ -47,7 +47,7 @@ func TestRestoreOfWhatIsNotShown(t *testing.T) {
 		m := New(o)
 		m.with(r, func(p *poolMemory) { p.key = &key })
 		ctx, stop := context.WithCancel(t.Context())
-		go m.lookups.run(ctx)
+		go m.lookUp(ctx)
 		look := func() (failure error) {
 			m.Restore(r, "", "port", v1.Claim{UID: "pod"}, nil)
 			synctest.Wait()

@@ -11,8 +11,8 @@
 // Its memory may be lost at any time. The key of that memory is the pool with its node: a shard of
 // the controller that owns a node shares it with no other shard.
 //
-// The order of locks is Supply.mu (pools), capacity.mu (rooms). lookups.mu is taken alone. No lock
-// is held during a request to the SDN or to the API server.
+// The order of locks is Supply.mu (pools), capacity.mu (rooms). No lock is held during a request to
+// the SDN or to the API server.
 package supply
 
 import (
@@ -59,22 +59,24 @@ type planQueue interface{ Add(pool.Ref) }
 type Supply struct {
 	Options
 	capacity *capacity
-	lookups  *lookups
-	wished   kube.Signal // a request may have to be sent
+	wished   kube.Signal // a request for ports may have to be sent
+	called   kube.Signal // there are calls to make
 
 	mu       sync.Mutex
 	pools    map[pool.Ref]*poolMemory
 	leaving  map[string]bool // ports without an object that are about to be deleted
 	queue    []pool.Ref      // pools with a wish; the one longest without a request is first
 	inFlight []*order
+	calls    []lookup
 	most     int // ports of one request, while the SDN answers too late; 0: no limit but the pool's
 }
 
 // New returns a Supply that does nothing before Run.
 func New(o Options) *Supply {
-	s := &Supply{Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{}}
-	s.lookups = &lookups{Options: o, supply: s, signal: kube.NewSignal()}
-	return s
+	return &Supply{
+		Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), called: kube.NewSignal(),
+		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
+	}
 }
 
 // Run sends requests until ctx ends, and returns when the last one has ended. The collector
@@ -82,7 +84,7 @@ func New(o Options) *Supply {
 func (s *Supply) Run(ctx context.Context) error {
 	var both sync.WaitGroup
 	both.Go(func() { s.create(ctx) })
-	both.Go(func() { s.lookups.run(ctx) })
+	both.Go(func() { s.lookUp(ctx) })
 	both.Wait()
 	return nil
 }
