@@ -117,16 +117,13 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 // missing returns the KuryrLoadBalancers whose group is gone. Somebody has deleted the group while
 // no port had it. No port can get it then.
 func (g *securityGroups) missing(ctx context.Context, there map[string]bool, lacks error) (differ []ctrl.Request, err error) {
-	var list v1.KuryrLoadBalancerList
-	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
-	}
-	for i := range list.Items {
-		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] && !hidden(&list.Items[i], lacks) {
-			differ = append(differ, kube.RequestOf(&list.Items[i]))
+	all, err := kube.LoadBalancers(ctx, g.client)
+	for req, klb := range all {
+		if id := balancer.Granted(klb); id != "" && !there[id] && !hidden(klb, lacks) {
+			differ = append(differ, req)
 		}
 	}
-	return differ, nil
+	return differ, err
 }
 
 // named reports whether a group's KuryrLoadBalancer names the group, or may not have named it yet.

@@ -140,15 +140,7 @@ func (n *networks) listRouters(ctx context.Context, objects map[ctrl.Request]*v1
 }
 
 func (n *networks) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrNetwork, error) {
-	var list v1.KuryrNetworkList
-	if err := n.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrNetworks: %w", err)
-	}
-	all := make(map[ctrl.Request]*v1.KuryrNetwork, len(list.Items))
-	for i := range list.Items {
-		all[kube.RequestOf(&list.Items[i])] = &list.Items[i]
-	}
-	return all, nil
+	return kube.All[*v1.KuryrNetwork](ctx, n.client, &v1.KuryrNetworkList{})
 }
 
 func (n *networks) wanted(ctx context.Context, r Resource) (bool, error) {

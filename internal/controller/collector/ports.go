@@ -100,10 +100,11 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	}
 	var found Findings
 	unsure := unlisted("ports", lacks)
-	there := map[string]bool{}
+	there := map[ctrl.Request]bool{}
 	for _, p := range listed {
-		there[p.ID] = true
-		if before[p.ID] != nil || after[p.ID] != nil || annotated[p.ID] || remembered[p.ID] {
+		req := ctrl.Request{NamespacedName: client.ObjectKey{Name: p.ID}}
+		there[req] = true
+		if before[req] != nil || after[req] != nil || annotated[p.ID] || remembered[p.ID] {
 			continue
 		}
 		if busy[p.Owner.Name] { // most likely it is one that the pool has requested
@@ -113,11 +114,11 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner})
 	}
 	var absent []*v1.KuryrPort
-	for name, p := range before {
-		switch now := after[name]; {
-		case there[name] && p.Lost(): // the SDN has it again
-			found.Differ = append(found.Differ, kube.RequestOf(p))
-		case !there[name] && now != nil && now.DeletionTimestamp.IsZero() && sdn.ErrorIn(p.Spec.ProjectID, lacks) == nil:
+	for req, p := range before {
+		switch now := after[req]; {
+		case there[req] && p.Lost(): // the SDN has it again
+			found.Differ = append(found.Differ, req)
+		case !there[req] && now != nil && now.DeletionTimestamp.IsZero() && sdn.ErrorIn(p.Spec.ProjectID, lacks) == nil:
 			absent = append(absent, p)
 		}
 	}
@@ -147,17 +148,8 @@ func (r *ports) credible(ctx context.Context, missing []*v1.KuryrPort) (gone []c
 	return gone, unseen
 }
 
-// objects returns the KuryrPorts by name. They are shared with the cache: read-only.
-func (r *ports) objects(ctx context.Context) (map[string]*v1.KuryrPort, error) {
-	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
-	}
-	all := make(map[string]*v1.KuryrPort, len(list.Items))
-	for i := range list.Items {
-		all[list.Items[i].Name] = &list.Items[i]
-	}
-	return all, nil
+func (r *ports) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrPort, error) {
+	return kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
 }
 
 // annotated returns the ports that running pods name in their annotations. Most of these ports have

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -232,17 +234,22 @@ func Older(a, b string) bool {
 	return err == nil && c < 0
 }
 
+// All returns all objects of the kind of list. They are shared with the cache.
+func All[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList) (map[ctrl.Request]T, error) {
+	if err := c.List(ctx, list, ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing %T: %w", list, err)
+	}
+	all := make(map[ctrl.Request]T, meta.LenList(list))
+	return all, meta.EachListItem(list, func(o runtime.Object) error {
+		obj := o.(T) // the type of the items of list
+		all[RequestOf(obj)] = obj
+		return nil
+	})
+}
+
 // LoadBalancers returns all KuryrLoadBalancers. The objects are shared with the cache.
 func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
-	var list v1.KuryrLoadBalancerList
-	if err := c.List(ctx, &list, ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
-	}
-	all := make(map[ctrl.Request]*v1.KuryrLoadBalancer, len(list.Items))
-	for i := range list.Items {
-		all[RequestOf(&list.Items[i])] = &list.Items[i]
-	}
-	return all, nil
+	return All[*v1.KuryrLoadBalancer](ctx, c, &v1.KuryrLoadBalancerList{})
 }
 
 // AddressesOfPort returns the IP addresses of a KuryrPort. They are the keys of its index.

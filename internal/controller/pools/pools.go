@@ -24,8 +24,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -243,15 +241,6 @@ func (r *Reconciler) filled(ctx context.Context, v *view, reached bool) error {
 	}
 	ctrl.LoggerFrom(ctx).Info("filled pool as requested", "free", value)
 	return nil
-}
-
-// poolChanged passes changes of a pool's object that a plan depends on, but not its status.
-var poolChanged = predicate.TypedFuncs[*v1.KuryrPortPool]{
-	UpdateFunc: func(e event.TypedUpdateEvent[*v1.KuryrPortPool]) bool {
-		before, _ := fillOf(e.ObjectOld)
-		after, _ := fillOf(e.ObjectNew)
-		return e.ObjectOld.Generation != e.ObjectNew.Generation || before != after
-	},
 }
 
 // givenTo returns the pods to which a plan gives a port.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,11 +67,14 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 
 // relabelled passes creations, deletions and changes of labels and of the annotations that choose a
 // network: the cache has no others.
-var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
-	UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
-		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || !maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations)
-	},
-}
+var relabelled = predicate.Or[*metav1.PartialObjectMetadata](
+	predicate.TypedLabelChangedPredicate[*metav1.PartialObjectMetadata]{}, predicate.TypedAnnotationChangedPredicate[*metav1.PartialObjectMetadata]{},
+)
+
+// poolChanged passes changes of a pool's object that a plan depends on, but not its status.
+var poolChanged = predicate.Or[*v1.KuryrPortPool](
+	predicate.TypedGenerationChangedPredicate[*v1.KuryrPortPool]{}, predicate.TypedAnnotationChangedPredicate[*v1.KuryrPortPool]{},
+)
 
 // podMoved reports whether a change of a pod matters to a plan. kubelet writes a pod's
 // status a dozen times in its life.
@@ -102,7 +104,7 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	}
 	for i := range ports {
 		if ref := ports[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
-			out = with(out, pool.Ref{Pool: ports[i].Spec.Pool, Node: pod.Spec.NodeName})
+			out = append(out, pool.Ref{Pool: ports[i].Spec.Pool, Node: pod.Spec.NodeName})
 		}
 	}
 	return out
@@ -129,16 +131,6 @@ func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) 
 	return []pool.Ref{req}
 }
 
-// with adds the pools that the list lacks.
-func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
-	for _, req := range more {
-		if !slices.Contains(list, req) {
-			list = append(list, req)
-		}
-	}
-	return list
-}
-
 // ofPort returns the port's pool, and the pool in which the pod would wait without the port.
 func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
@@ -149,10 +141,10 @@ func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref 
 		return out
 	}
 	if ref := port.Spec.PodRef; ref != nil {
-		return with(out, r.home(ctx, s, ref.Namespace)...)
+		return append(out, r.home(ctx, s, ref.Namespace)...)
 	}
 	if key, ok := s.Key(""); ok {
-		return with(out, pool.Ref{Pool: pool.Name(key), Node: s.Name})
+		return append(out, pool.Ref{Pool: pool.Name(key), Node: s.Name})
 	}
 	return out
 }
@@ -177,11 +169,10 @@ func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMe
 // poolsFor returns the pools of a namespace: its own ones that have an object, and the current and
 // the wanted pools of its pods on each node. It leaves out other namespaces: each has an event of
 // its own, also at the start. With an error it returns those that it has found.
-func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref, error) {
-	found := map[pool.Ref]bool{}
+func (r *Reconciler) poolsFor(ctx context.Context, namespace string) (found []pool.Ref, failed error) {
 	list, failed := kube.PoolsOf(ctx, r.client, namespace)
 	for i := range list {
-		found[pool.Ref{Pool: list[i].Name, Node: list[i].Spec.Key.NodeName}] = true
+		found = append(found, ofPool(ctx, &list[i])...)
 	}
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), kube.ReadOnly); err != nil {
@@ -191,10 +182,11 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 	for i := range pods.Items {
 		if node := pods.Items[i].Spec.NodeName; !nodes[node] {
 			nodes[node] = true
-			failed = errors.Join(failed, r.addOn(ctx, node, namespace, found))
+			more, err := r.usedOn(ctx, node, namespace)
+			found, failed = append(found, more...), errors.Join(failed, err)
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), failed
+	return found, failed
 }
 
 // RequeueNamespace plans the pools of a namespace after a change of its network. Without a name it
@@ -210,42 +202,42 @@ func (r *Reconciler) RequeueNamespace(ctx context.Context, namespace string) err
 	return err
 }
 
-// onNode returns all pools of a node. These are the pools with an object, and those of addOn.
+// onNode returns all pools of a node. These are the pools with an object, and those of usedOn.
 func (r *Reconciler) onNode(ctx context.Context, node string) []pool.Ref {
-	found := map[pool.Ref]bool{}
+	found, used := r.usedOn(ctx, node, "")
 	list, err := kube.PoolsOn(ctx, r.client, node)
 	for i := range list {
-		found[pool.Ref{Pool: list[i].Name, Node: node}] = true
+		found = append(found, ofPool(ctx, &list[i])...)
 	}
-	if err := errors.Join(err, r.addOn(ctx, node, "", found)); err != nil {
+	if err := errors.Join(err, used); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find all pools of a node", "node", node)
 	}
-	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare)
+	return found
 }
 
-// addOn adds the pools of a node's ports, the node's own pool, and those from which its pods get
-// ports. With a namespace only its pods and their ports count.
-func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found map[pool.Ref]bool) error {
+// usedOn returns the pools of a node's ports, the node's own pool, and those from which its pods get
+// ports. With a namespace only its pods and their ports count. A pool may be there several times.
+func (r *Reconciler) usedOn(ctx context.Context, node, namespace string) (found []pool.Ref, err error) {
 	ports, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
-		return err
+		return found, err
 	}
 	for i := range ports {
 		if ref := ports[i].Spec.PodRef; namespace == "" || ref != nil && ref.Namespace == namespace {
-			found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
+			found = append(found, pool.Ref{Pool: ports[i].Spec.Pool, Node: node})
 		}
 	}
 	s, err := r.sites.On(ctx, node)
 	if err != nil {
-		return err
+		return found, err
 	}
 	if s.Node == nil {
 		r.sites.ParentPorts.Gone(node)
-		return nil
+		return found, nil
 	}
 	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
-		return err
+		return found, err
 	}
 	names := map[string]bool{}
 	for i := range pods {
@@ -257,14 +249,12 @@ func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found ma
 		r.sites.ParentPorts.Find(node)
 	}
 	if key, ok := s.Key(""); ok {
-		found[pool.Ref{Pool: pool.Name(key), Node: node}] = true
+		found = append(found, pool.Ref{Pool: pool.Name(key), Node: node})
 	}
 	for name := range names {
-		for _, req := range r.home(ctx, s, name) {
-			found[req] = true
-		}
+		found = append(found, r.home(ctx, s, name)...)
 	}
-	return nil
+	return found, nil
 }
 
 // RequeueNode plans all pools of a node.

@@ -17,16 +17,7 @@ const maxFill = 10000
 func ParseFill(value string) (int, error) {
 	n, err := strconv.ParseUint(value, 10, 31)
 	if err != nil || n > maxFill {
-		return 0, fmt.Errorf("%s is %q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, shorten(value), maxFill)
+		return 0, fmt.Errorf("%s is %.40q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, value, maxFill)
 	}
 	return int(n), nil
-}
-
-// shorten keeps user-written text short in an Event.
-func shorten(s string) string {
-	const most = 40
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }

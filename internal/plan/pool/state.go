@@ -4,8 +4,8 @@
 package pool
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -137,30 +137,16 @@ func (a *Actions) Writes() bool {
 
 // byAge orders pods so that who waits longest comes first.
 func byAge(a, b Pod) int {
-	if c := a.Created.Compare(b.Created); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.Ref.Namespace, b.Ref.Namespace); c != 0 {
-		return c
-	}
-	if c := strings.Compare(a.Ref.Name, b.Ref.Name); c != 0 {
-		return c
-	}
-	return a.Ref.Claim().Compare(b.Ref.Claim())
+	return cmp.Or(
+		a.Created.Compare(b.Created), cmp.Compare(a.Ref.Namespace, b.Ref.Namespace), cmp.Compare(a.Ref.Name, b.Ref.Name), a.Ref.Claim().Compare(b.Ref.Claim()),
+	)
 }
 
 // longestFree orders ports so that who has been free longest comes first: its
 // old address has had the most time to be forgotten.
-func longestFree(a, b Port) int {
-	if c := a.Since.Compare(b.Since); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Name, b.Name)
-}
+func longestFree(a, b Port) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) }
 
 // sorted returns a sorted copy.
-func sorted[T any](in []T, cmp func(a, b T) int) []T {
-	out := slices.Clone(in)
-	slices.SortFunc(out, cmp)
-	return out
+func sorted[T any](in []T, order func(a, b T) int) []T {
+	return slices.SortedFunc(slices.Values(in), order)
 }
