@@ -36,7 +36,7 @@ type Object[T client.Object] struct {
 	kind      string
 	owner     client.FieldOwner
 	finalizer string
-	writes    writes
+	last      sync.Map // the last own write of each object until the cache shows it: ownWrite by key
 }
 
 // NewObject returns an Object for a kind. empty is an object of that kind without fields. c reads
@@ -85,7 +85,8 @@ func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, s
 func (o *Object[T]) read(ctx context.Context, key types.NamespacedName, live client.Reader) (obj T, state State, err error) {
 	obj = o.empty.DeepCopyObject().(T) // type T
 	err = o.client.Get(ctx, key, obj)
-	unseen := apierrors.IsNotFound(err) && o.Live != nil && o.writes.awaits(key)
+	// If the cache has no such object, the write has created it, or somebody has deleted it since.
+	unseen := apierrors.IsNotFound(err) && o.Live != nil && o.written(key).version != ""
 	if unseen {
 		err = nil
 	}
@@ -94,19 +95,21 @@ func (o *Object[T]) read(ctx context.Context, key types.NamespacedName, live cli
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		o.writes.forget(key)
+		o.last.Delete(key)
 		return obj, Gone, nil
 	case err != nil:
 		return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
 	case unseen:
 		return obj, Behind, nil
 	}
-	return obj, o.writes.state(obj), nil
+	return obj, o.state(obj), nil
 }
 
-// Wrote records the last write of an object. A process that has just become the leader records those
-// of the process before.
-func (o *Object[T]) Wrote(obj T) { o.writes.wrote(obj) }
+// Wrote records the last write of an object, which must have its new version. A process that has
+// just become the leader records those of the process before.
+func (o *Object[T]) Wrote(obj T) {
+	o.last.Store(client.ObjectKeyFromObject(obj), ownWrite{version: obj.GetResourceVersion()})
+}
 
 // Held reports whether an object has the finalizer.
 func (o *Object[T]) Held(obj T) bool { return controllerutil.ContainsFinalizer(obj, o.finalizer) }
@@ -125,7 +128,7 @@ func (o *Object[T]) Hold(ctx context.Context, obj T) error {
 func (o *Object[T]) Drop(ctx context.Context, obj T) error {
 	err := o.Patch(ctx, obj, func(obj T) { controllerutil.RemoveFinalizer(obj, o.finalizer) })
 	if err == nil {
-		o.writes.dropped(obj)
+		o.last.Store(client.ObjectKeyFromObject(obj), ownWrite{dropped: obj.GetUID()})
 	}
 	return err
 }
@@ -142,7 +145,7 @@ func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
 		return fmt.Errorf("writing metadata of %s %s: %w", o.kind, name(client.ObjectKeyFromObject(old)), err)
 	}
 	*metaOf(obj) = *metaOf(next)
-	o.writes.wrote(obj)
+	o.Wrote(obj)
 	return nil
 }
 
@@ -175,7 +178,7 @@ func (o *Object[T]) Apply(ctx context.Context, is, next T, spec any, owners ...m
 		next.SetResourceVersion(u.GetResourceVersion())
 		next.SetGeneration(u.GetGeneration())
 	}
-	o.writes.wrote(next)
+	o.Wrote(next)
 	return nil
 }
 
@@ -191,7 +194,7 @@ func (o *Object[T]) Report(ctx context.Context, obj T, is, want any) (there bool
 		return false, err
 	}
 	obj.SetResourceVersion(version)
-	o.writes.wrote(obj)
+	o.Wrote(obj)
 	return true, nil
 }
 
@@ -207,62 +210,28 @@ func name(key types.NamespacedName) string {
 	return key.String()
 }
 
-// writes remembers the last own write of each object of a kind until the cache shows it. The zero
-// value is ready for use. Its methods are safe for concurrent use.
-type writes struct {
-	mu   sync.Mutex
-	last map[types.NamespacedName]ownWrite
-}
-
+// ownWrite is what the last own write of an object has made of it.
 type ownWrite struct {
 	version string
 	dropped types.UID // UID of the object whose finalizer was removed
 }
 
-// wrote records that an object was written. obj must have its new version.
-func (w *writes) wrote(obj client.Object) {
-	w.note(obj, ownWrite{version: obj.GetResourceVersion()})
-}
-
-// dropped records the last write of an object: its finalizer was removed.
-func (w *writes) dropped(obj client.Object) { w.note(obj, ownWrite{dropped: obj.GetUID()}) }
-
-func (w *writes) note(obj client.Object, last ownWrite) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.last == nil {
-		w.last = map[types.NamespacedName]ownWrite{}
-	}
-	w.last[client.ObjectKeyFromObject(obj)] = last
+// written returns the last write of an object that the cache has not shown yet.
+func (o *Object[T]) written(key types.NamespacedName) ownWrite {
+	last, _ := o.last.Load(key)
+	w, _ := last.(ownWrite)
+	return w
 }
 
 // state returns how the cache, which shows obj, stands to the last write.
-func (w *writes) state(obj client.Object) State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (o *Object[T]) state(obj T) State {
 	key := client.ObjectKeyFromObject(obj)
-	last := w.last[key]
-	switch {
+	switch last := o.written(key); {
 	case last.dropped != "" && last.dropped == obj.GetUID():
 		return Leaving
 	case last.version != "" && Older(obj.GetResourceVersion(), last.version):
 		return Behind
 	}
-	delete(w.last, key)
+	o.last.Delete(key)
 	return Current
-}
-
-// awaits reports whether the cache has not shown the last write of an object yet. If the cache has no
-// such object, the write has created it, or somebody has deleted it since.
-func (w *writes) awaits(key types.NamespacedName) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.last[key].version != ""
-}
-
-// forget drops the record of an object that is gone.
-func (w *writes) forget(key types.NamespacedName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.last, key)
 }

@@ -47,31 +47,31 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 	var mu sync.Mutex
 	var all []error
 	writes := map[string]write{}
-	do := func(name string, f func() (version string, err error)) {
+	do := func(doing, name string, f func() (version string, err error)) {
 		g.Go(func() error {
 			version, err := f()
 			mu.Lock()
 			defer mu.Unlock()
 			if writes[name] = (write{version, err != nil}); err != nil {
-				all = append(all, err)
+				all = append(all, fmt.Errorf("%s KuryrPort %s: %w", doing, name, err))
 			}
 			return nil
 		})
 	}
 	for _, b := range a.Bind {
-		do(b.Port, func() (string, error) { return r.bind(ctx, v, b) })
+		do("binding", b.Port, func() (string, error) { return r.bind(ctx, v, b) })
 	}
 	for _, b := range a.Adopt {
-		do(b.Port, func() (string, error) { return r.adopt(ctx, v, b) })
+		do("creating", b.Port, func() (string, error) { return r.adopt(ctx, v, b) })
 	}
 	for _, name := range a.Recycle {
-		do(name, func() (string, error) { return r.recycle(ctx, v, name) })
+		do("returning to its pool", name, func() (string, error) { return r.recycle(ctx, v, name) })
 	}
 	for _, name := range a.Repair {
-		do(name, func() (string, error) { return r.repair(ctx, v, name) })
+		do("changing security groups of", name, func() (string, error) { return r.repair(ctx, v, name) })
 	}
 	for _, name := range a.Delete {
-		do(name, func() (string, error) { return "", r.delete(ctx, v, name) })
+		do("deleting", name, func() (string, error) { return r.delete(ctx, v, name) })
 	}
 	_ = g.Wait()
 	if err := r.await(ctx, v.req, writes); err != nil {
@@ -164,11 +164,10 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) (version
 		r.stamp(port, v1.BoundAnnotation)
 		kube.Label(port, v1.PortBound)
 	})
-	if err != nil {
-		return "", fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
+	if err == nil {
+		r.bound(ctx, v, b)
 	}
-	r.bound(ctx, v, b)
-	return version, nil
+	return version, err
 }
 
 // adopt creates the object of an unrecorded port, with its finalizer, and bound if a pod waits
@@ -194,13 +193,10 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) (versio
 		r.refuse(v, &from, err)
 		return "", nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
-	}
-	if b.Pod != nil {
+	if err == nil && b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
-	return port.ResourceVersion, nil
+	return port.ResourceVersion, err
 }
 
 // stamp writes the time as an annotation.
@@ -230,7 +226,7 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 // recycle takes a port from a pod that does not need it any more. The port keeps the groups of
 // a rule if the SDN has them: the next pod may match the same rule.
 func (r *Reconciler) recycle(ctx context.Context, v *view, name string) (version string, err error) {
-	version, err = r.patch(ctx, v, name, func(port *v1.KuryrPort) {
+	return r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
 		applied, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
 		group.SetMemberGroups(port, nil)
@@ -244,10 +240,6 @@ func (r *Reconciler) recycle(ctx context.Context, v *view, name string) (version
 		r.stamp(port, v1.ReleasedAnnotation)
 		kube.Label(port, v1.PortRecycling)
 	})
-	if err != nil {
-		return "", fmt.Errorf("returning KuryrPort %s to its pool: %w", name, err)
-	}
-	return version, nil
 }
 
 // repair writes the wanted security groups. It replaces those that another writer, or earlier
@@ -255,24 +247,17 @@ func (r *Reconciler) recycle(ctx context.Context, v *view, name string) (version
 func (r *Reconciler) repair(ctx context.Context, v *view, name string) (version string, err error) {
 	groups := v.groups[name]
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
-	version, err = r.patch(ctx, v, name, func(port *v1.KuryrPort) {
+	return r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
 		group.SetMemberGroups(port, v.memberGroups[name])
 	})
-	if err != nil {
-		return "", fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
-	}
-	return version, nil
 }
 
 // delete deletes the object. Package ports deletes the port before it removes the finalizer.
-func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
+func (r *Reconciler) delete(ctx context.Context, v *view, name string) (none string, err error) {
 	port := v.ports[name]
-	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
-	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
-	}
-	return nil
+	err = r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
+	return "", kube.Lost(err)
 }
 
 // patch changes a KuryrPort, if its version is still that of the plan. It returns the new version.

@@ -193,7 +193,7 @@ func (r *Reconciler) confirmed(ctx context.Context, port *v1.KuryrPort, err erro
 // update returns what has to change in the SDN.
 func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
-	if !port.Grouped() || r.memory.groupsChanged(port.Name) {
+	if !port.Grouped() || r.memory.of(port.Name).check.state == groupsChanged {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}

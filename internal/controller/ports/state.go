@@ -62,9 +62,11 @@ func (m *portMemory) setGone(name string, gone bool) {
 	m.change(name, func(n *portNote) { n.gone = gone })
 }
 
-func (m *portMemory) isGone(name string) (is bool) {
-	m.change(name, func(n *portNote) { is = n.gone })
-	return is
+// of returns what is known of a port.
+func (m *portMemory) of(name string) portNote {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ports[name]
 }
 
 // forget drops what is known of a port whose object was deleted.
@@ -96,12 +98,6 @@ func (m *portMemory) isActive(name, sandbox string) (waited bool) {
 		}
 	})
 	return waited
-}
-
-// groupsChanged reports whether a port was found with other groups than it should have.
-func (m *portMemory) groupsChanged(name string) (is bool) {
-	m.change(name, func(n *portNote) { is = n.check.state == groupsChanged })
-	return is
 }
 
 // grouped ends the check of a port: its groups were written, or it was deleted.
@@ -215,7 +211,7 @@ func (r *Reconciler) reattach(ctx context.Context, port *v1.KuryrPort, pod *core
 // maybeLost reports whether the collector or the status says that the SDN has lost the port.
 func (r *Reconciler) maybeLost(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
+	return r.memory.of(port.Name).gone || ready != nil && ready.Reason == v1.ReasonPortMissing
 }
 
 // phase returns the phase of a port after an attempt to apply it.
