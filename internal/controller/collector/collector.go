@@ -14,12 +14,9 @@
 package collector
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,7 +30,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -116,8 +112,7 @@ type Inventory struct {
 	// Early is sent when there may be something to find. It may be nil.
 	Early kube.Signal
 
-	unnamed orphan.Collector
-	tried   map[string]*attempt // by the IDs of resources that the last comparison condemned
+	unnamed map[string]*leftover // by the IDs of resources that the last comparison found unnamed
 }
 
 // comparison is what the inventory of one kind of resource does.
@@ -131,9 +126,12 @@ type comparison interface {
 	period() time.Duration
 }
 
-// attempt is what became of a resource that is to be deleted, and is still there. The pause before
-// the next try grows: the cloud may refuse the deletion, or not end it, for hours.
-type attempt struct {
+// leftover is a resource that all comparisons since a time have found unnamed, and what became of its
+// deletion. The pause before the next try grows: the cloud may refuse the deletion, or not end it, for
+// hours.
+type leftover struct {
+	Resource
+	since time.Time
 	asked bool  // its deletion has been requested
 	err   error // of the last try
 	tries int
@@ -206,32 +204,33 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	byID := make(map[string]Resource, len(found.Unnamed))
-	for _, r := range found.Unnamed {
-		byID[r.ID] = r
-	}
-	due := v.unnamed.Observe(slices.Collect(maps.Keys(byID)), time.Now(), v.grace())
 	for _, req := range found.Differ {
 		v.tell(req)
 	}
-	again = slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
-		return !slices.Contains(due, r.ID)
-	})
-	var resources []Resource
-	unsure, tried, now := []error{found.Unsure}, map[string]*attempt{}, time.Now()
-	for _, id := range due {
-		r, t := byID[id], cmp.Or(v.tried[id], &attempt{})
-		tried[id] = t
-		if now.Before(t.next) {
-			unsure = append(unsure, t.err)
-			continue
+	var due []*leftover
+	unsure, unnamed, now := []error{found.Unsure}, map[string]*leftover{}, time.Now()
+	for _, r := range found.Unnamed {
+		if unnamed[r.ID] != nil {
+			continue // it is listed twice
 		}
-		t.next = now.Add(v.grace() * (1<<min(t.tries, longest) - 1))
-		t.tries++
-		resources = append(resources, r)
+		l, before := v.unnamed[r.ID]
+		if !before {
+			l = &leftover{since: now}
+		}
+		unnamed[r.ID], l.Resource = l, r
+		switch {
+		case !before || now.Sub(l.since) < v.grace():
+			again = true
+		case now.Before(l.next):
+			unsure = append(unsure, l.err)
+		default:
+			l.next = now.Add(v.grace() * (1<<min(l.tries, longest) - 1))
+			l.tries++
+			due = append(due, l)
+		}
 	}
-	v.tried = tried
-	return again, errors.Join(append(unsure, v.collect(ctx, resources))...)
+	v.unnamed = unnamed
+	return again, errors.Join(append(unsure, collect(ctx, due))...)
 }
 
 // atOnce is how many unnamed resources are handled concurrently. There may be thousands of them.
@@ -240,15 +239,14 @@ const atOnce = 8
 
 // collect adopts or deletes unnamed resources. It returns an error if some of them still exist
 // afterwards.
-func (v *Inventory) collect(ctx context.Context, resources []Resource) error {
-	failed := make([]error, len(resources))
+func collect(ctx context.Context, due []*leftover) error {
+	failed := make([]error, len(due))
 	var at errgroup.Group
 	at.SetLimit(atOnce)
-	for i, r := range resources {
-		t := cmp.Or(v.tried[r.ID], &attempt{})
+	for i, l := range due {
 		at.Go(func() (none error) { // a resource that fails does not stop the others
-			t.asked, t.err = r.settle(ctx, t.asked)
-			failed[i] = t.err
+			l.asked, l.err = l.settle(ctx, l.asked)
+			failed[i] = l.err
 			return none
 		})
 	}

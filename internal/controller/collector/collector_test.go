@@ -28,6 +28,7 @@ type shelf struct {
 	failing                     error
 	every                       time.Duration
 
+	mu                     sync.Mutex // of deleted
 	adopted, deleted, told []string
 	kind                   Kind
 }
@@ -52,6 +53,8 @@ func (s *shelf) inventory() *Inventory {
 			if used, _ := in(&s.inUse)(ctx, r); used {
 				return errUsed
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.deleted = append(s.deleted, r.ID)
 			return nil
 		},
@@ -120,6 +123,51 @@ func TestWhatBecomesOfAResource(t *testing.T) {
 		look()
 		if !slices.Equal(s.deleted, []string{"waste"}) || !slices.Equal(s.adopted, []string{"usable"}) {
 			t.Errorf("deleted %v, adopted %v", s.deleted, s.adopted)
+		}
+	})
+}
+
+// A resource is deleted in a look that finds it unnamed a grace period after another one, if all looks
+// in between did, too.
+func TestUnnamedInEachLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, began := &shelf{}, time.Now()
+		v := s.inventory()
+		for _, look := range []struct {
+			at    int // seconds
+			there []string
+			want  []string
+			why   string
+		}{
+			{0, []string{"a", "b"}, nil, "seen for the first time"},
+			{59, []string{"b", "a", "c"}, nil, "within the grace"},
+			{60, []string{"b", "c"}, []string{"b"}, "b is unnamed for 60 s; an object names a now"},
+			{120, []string{"c", "b", "a", "b"}, []string{"b", "c"}, "b was not deleted; a starts anew"},
+			{180, []string{"a"}, []string{"a"}, "a is unnamed since 120 s"},
+			{240, nil, nil, "none is left"},
+		} {
+			time.Sleep(time.Until(began.Add(time.Duration(look.at) * time.Second)))
+			s.there, s.deleted = look.there, nil
+			if _, err := v.once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if slices.Sort(s.deleted); !slices.Equal(s.deleted, look.want) {
+				t.Errorf("after %d s (%s) %v are deleted, want %v", look.at, look.why, s.deleted, look.want)
+			}
+		}
+	})
+}
+
+// Whatever the grace period, also none, one look is not enough.
+func TestOneLookIsNeverEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{there: []string{"a"}}
+		v := s.inventory()
+		v.Settings.Set(settings.Settings{})
+		for _, want := range []int{0, 1} {
+			if again, err := v.once(t.Context()); err != nil || again != (want == 0) || len(s.deleted) != want {
+				t.Errorf("deleted %v, another look is needed: %v, %v; want %d deleted", s.deleted, again, err, want)
+			}
 		}
 	})
 }

@@ -74,12 +74,12 @@ func TestManyOrphansAreCollectedAtOnce(t *testing.T) {
 		cloud := &slowDeletions{}
 		r := &ports{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}}, live: nothing{}}
 		kind := &Kind{Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete, Deleted: orphansDeleted}
-		all := []Resource{{Kind: kind, ID: "stays"}}
+		all := []*leftover{{Resource: Resource{Kind: kind, ID: "stays"}}}
 		for range 79 {
-			all = append(all, Resource{Kind: kind, ID: "goes"})
+			all = append(all, &leftover{Resource: Resource{Kind: kind, ID: "goes"}})
 		}
 		began := time.Now()
-		err := new(Inventory).collect(t.Context(), all)
+		err := collect(t.Context(), all)
 		if err == nil || !strings.Contains(err.Error(), "port stays") {
 			t.Errorf("collect: %v, want an error that names the port that stays", err)
 		}

@@ -14,7 +14,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -26,7 +25,6 @@ type stuckPods struct {
 	settings *settings.Live
 	look     kube.Signal
 
-	late  orphan.Collector
 	asked map[string]bool // late ports that already had a comparison
 }
 
@@ -43,7 +41,7 @@ func (r *stuckPods) once(ctx context.Context) error {
 		return err
 	}
 	asked := map[string]bool{}
-	for _, name := range r.late.Observe(late, time.Now(), r.grace()) {
+	for _, name := range late {
 		if asked[name] = true; !r.asked[name] {
 			r.look.Send()
 		}
@@ -52,8 +50,8 @@ func (r *stuckPods) once(ctx context.Context) error {
 	return nil
 }
 
-// ports returns the ports of pods that have no address yet. kubelet reports the addresses once the
-// pod's network is set up.
+// ports returns the ports that pods without an address have had for two grace periods. kubelet
+// reports the addresses once the pod's network is set up.
 func (r *stuckPods) ports(ctx context.Context) ([]string, error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, kube.ReadOnly); err != nil {
@@ -75,6 +73,10 @@ func (r *stuckPods) ports(ctx context.Context) ([]string, error) {
 	var late []string
 	for i := range ports.Items {
 		port := &ports.Items[i]
+		bound, _ := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation]) // absent: an earlier version bound it
+		if time.Since(bound) < 2*r.grace() {
+			continue
+		}
 		if ref := port.Spec.PodRef; ref != nil && waits[string(ref.UID)] && port.DeletionTimestamp.IsZero() && !port.Lost() {
 			late = append(late, port.Name)
 		}
