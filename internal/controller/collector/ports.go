@@ -162,7 +162,7 @@ func (r *ports) annotated(ctx context.Context) (map[string]bool, error) {
 	ports := map[string]bool{}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if !kube.Annotated(pod) || pool.Finished(pod) || pod.Spec.HostNetwork {
+		if kube.Annotation(pod) == "" || pool.Finished(pod) || pod.Spec.HostNetwork {
 			continue
 		}
 		named, err := v1.ParseVIFs(kube.Annotation(pod))

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,11 +96,6 @@ func SetCondition(list *[]metav1.Condition, kind string, is bool, reason, messag
 	})
 }
 
-// PodKey returns the key of the pod that a KuryrPort names.
-func PodKey(ref *v1.PodReference) types.NamespacedName {
-	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-}
-
 // Retry returns the result of a reconcile after a write. A conflict is no error: another client was
 // faster, and the event of its write follows.
 func Retry(err error) (ctrl.Result, error) {
@@ -117,10 +111,7 @@ func Lost(err error) error { return client.IgnoreNotFound(err) }
 
 // Label sets the label of a KuryrPort to a phase. It writes nothing to the API server.
 func Label(port *v1.KuryrPort, phase v1.PortPhase) {
-	if port.Labels == nil {
-		port.Labels = map[string]string{}
-	}
-	port.Labels[v1.PortStatusLabel] = string(phase)
+	metav1.SetMetaDataLabel(&port.ObjectMeta, v1.PortStatusLabel, string(phase))
 }
 
 // NoKuryrPort returns an error unless the API server has no KuryrPort of that name. It is called
@@ -170,9 +161,6 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 
 // Annotation returns the annotation that names a pod's KuryrPorts; "" if the pod has none.
 func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
-
-// Annotated reports whether a pod names KuryrPorts.
-func Annotated(o client.Object) bool { return Annotation(o) != "" }
 
 // NodeJoined reports whether a node is ready and schedulable.
 func NodeJoined(node *corev1.Node) bool {

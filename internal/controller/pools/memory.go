@@ -81,7 +81,7 @@ func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.pools[r]; p != nil {
-		gaugeLevels(p.levels, pool.Count{})
+		p.gauge(pool.Count{})
 		delete(m.pools, r)
 	}
 }

@@ -311,7 +311,7 @@ func (r *Reconciler) holder(ctx context.Context, v *view, ref *v1.PodReference) 
 func (r *Reconciler) Holder(ctx context.Context, req pool.Ref, ref *v1.PodReference) (*corev1.Pod, error) {
 	for _, reader := range []client.Reader{r.client, r.live} {
 		var pod corev1.Pod
-		err := reader.Get(ctx, kube.PodKey(ref), &pod)
+		err := reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("looking for pod %s/%s: %w", ref.Namespace, ref.Name, err)
 		}

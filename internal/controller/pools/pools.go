@@ -215,13 +215,9 @@ func (r *Reconciler) tellPool(v *view, kind, what, reason, action, note string) 
 		return
 	}
 	ready := meta.FindStatusCondition(v.object.Status.Conditions, v1.ConditionReady)
-	var reported bool
-	r.memory.with(v.req, func(p *poolMemory) {
-		before, known := p.reported[kind]
-		reported = before == what || !known && kind == reportedFailure && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reason
-		p.reported[kind] = what
-	})
-	if !reported {
+	news, first := r.news(v, kind, what)
+	reported := first && kind == reportedFailure && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reason
+	if news && !reported {
 		r.events.Eventf(kube.Reference(v.object, "KuryrPortPool"), nil, corev1.EventTypeWarning, reason, action, "%s", note)
 	}
 }

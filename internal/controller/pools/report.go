@@ -66,7 +66,7 @@ func (r *Reconciler) tellRefused(v *view) {
 
 // tellPod writes an Event on a pod without a port, unless its last one had the same cause.
 func (r *Reconciler) tellPod(v *view, pod *corev1.Pod, why, reason, note string) {
-	if r.news(v, string(pod.UID), why) {
+	if news, _ := r.news(v, string(pod.UID), why); news {
 		r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort", "%s", note)
 	}
 }
@@ -83,7 +83,7 @@ func (r *Reconciler) tellMisplaced(v *view) {
 		}
 	}
 	slices.Sort(names)
-	if !r.news(v, reportedMachine, strings.Join(names, " ")) {
+	if news, _ := r.news(v, reportedMachine, strings.Join(names, " ")); !news {
 		return
 	}
 	for _, port := range hit {
@@ -106,19 +106,22 @@ func (r *Reconciler) tellRoutes(v *view) {
 		return
 	}
 	_, leftOut := port.Spec.VIF.PodRoutes()
-	if v.leftOut = strings.Join(leftOut, "; "); r.news(v, reportedRoutes, v.leftOut) && v.leftOut != "" {
+	v.leftOut = strings.Join(leftOut, "; ")
+	if news, _ := r.news(v, reportedRoutes, v.leftOut); news && v.leftOut != "" {
 		r.events.Eventf(kube.Reference(kube.PodOf(port.Spec.PodRef), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRoutesLeftOut, "BindPort",
 			"The pod's network works without a part of the subnet's host routes. Correct them with openstack subnet set: %s", outcome.Cut(v.leftOut))
 	}
 }
 
-// news notes what was reported of a kind, or to a pod, and returns whether it differs from the last time.
-func (r *Reconciler) news(v *view, kind, what string) (is bool) {
+// news notes what was reported of a kind, or to a pod, and returns whether it differs from the last
+// time, and whether there was none.
+func (r *Reconciler) news(v *view, kind, what string) (is, first bool) {
 	r.memory.with(v.req, func(p *poolMemory) {
-		is = p.reported[kind] != what
+		before, known := p.reported[kind]
+		is, first = before != what, !known
 		p.reported[kind] = what
 	})
-	return is
+	return is, first
 }
 
 // report writes the pool's object: its spec by the settings, its status by the plan. It returns
@@ -171,7 +174,7 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 			p.idle = now
 		}
 		until = p.idle.Add(r.PoolIdle)
-		r.gauge(p, v.counts)
+		p.gauge(v.counts)
 	})
 	if v.object == nil {
 		if len(v.ports) == 0 && r.Supply.Forget(v.req) {
@@ -180,12 +183,6 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 		return time.Time{}, false
 	}
 	return until, v.state.NodeGone || !now.Before(until)
-}
-
-// gauge replaces a pool's share of the metrics.
-func (r *Reconciler) gauge(p *poolMemory, counts pool.Count) {
-	gaugeLevels(p.levels, counts)
-	p.levels = counts
 }
 
 // drop deletes the pool's object.
@@ -252,7 +249,7 @@ func (r *Reconciler) count(ctx context.Context, v *view) (time.Time, error) {
 	status := r.status(v)
 	var last time.Time
 	r.memory.with(v.req, func(p *poolMemory) {
-		r.gauge(p, v.counts)
+		p.gauge(v.counts)
 		last = p.status
 	})
 	if equality.Semantic.DeepEqual(status, v.object.Status) {
@@ -389,8 +386,10 @@ var (
 	})
 )
 
-// gaugeLevels moves the metrics of one pool from one count to the next.
-func gaugeLevels(from, to pool.Count) {
+// gauge replaces a pool's share of the metrics.
+func (p *poolMemory) gauge(to pool.Count) {
+	from := p.levels
+	p.levels = to
 	portsByState.WithLabelValues("available").Add(float64(to.Available - from.Available))
 	portsByState.WithLabelValues("bound").Add(float64(to.Bound - from.Bound))
 	portsByState.WithLabelValues("recycling").Add(float64(to.Recycling - from.Recycling))
