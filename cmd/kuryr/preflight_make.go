@@ -81,7 +81,7 @@ func toldOf(s sdn.Setup, id string, made, dryRun bool) string {
 	if s.Prefix.IsValid() {
 		what += " " + s.Prefix.String()
 	}
-	if s.Kind == sdn.SetupLeg {
+	if s.Kind == sdn.SetupRouterInterface {
 		id = cmp.Or(s.RouterID, id)
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", what, verb, id)) + "\n"

@@ -51,7 +51,7 @@ RUN=$BED/run # sockets and locks
 
 # The control plane, the OpenStack APIs and the gateway chassis live in a network
 # namespace of their own and each node in another, so that nothing here meets the
-# machine's interfaces, ports and firewall. The machine has one leg, a veth pair.
+# machine's interfaces, ports and firewall. The machine has one interface, a veth pair.
 CP=kuryr-bed
 MACHINE_LINK=kuryr-bed
 netns_of() { echo "$CP-$1"; } # NODE
@@ -61,7 +61,7 @@ API_IP=172.30.0.1       # kube-apiserver, Keystone, Neutron, Octavia; the nodes'
 MACHINE_IP=172.30.0.254
 OUTSIDE_IP=172.29.0.1 # the machine's towards floating IPs: no client of the nodes' prefix
 # Cluster IPs are in the first half of their subnet in Neutron. The second half is
-# Neutron's own to give away, the router's leg included: no Service gets such an address.
+# Neutron's own to give away, the router's interface included: no Service gets such an address.
 SERVICE_CIDR=10.96.0.0/16
 SERVICE_SUBNET_CIDR=10.96.0.0/15 SERVICE_POOL=10.97.0.1-10.97.255.253 SERVICE_GATEWAY=10.97.255.254
 KUBERNETES_IP=10.96.0.1 DNS_IP=10.96.0.10

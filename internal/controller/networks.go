@@ -31,7 +31,7 @@ func init() { metrics.Registry.MustRegister(networksBlocked) }
 func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 	var parts []reconciler // none if the SDN makes no networks
 	if o.Networks != nil && o.Subnets != nil && o.SubnetPools != nil {
-		objects.Guard()
+		objects.RequireVerification()
 		making := &kube.Owners{}
 		planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Backoff: o.Backoff})
 		applier := networks.NewApplier(mgr, networks.ApplierOptions{
@@ -65,7 +65,7 @@ type networksParts struct {
 func (n networksParts) Wanted() bool { return n.settings.Rules().NetworksByNamespace }
 
 // Lacks implements kube.Parts.
-func (n networksParts) Lacks() { n.objects.Lack() }
+func (n networksParts) Lacks() { n.objects.SetUnavailable() }
 
 // Left reports whether the cluster has a KuryrNetwork. A controller without the permission to list
 // them has created none.
@@ -76,7 +76,7 @@ func (n networksParts) Left(ctx context.Context) (bool, error) {
 		err = nil
 	}
 	if err == nil && len(list.Items) == 0 {
-		n.objects.Lack()
+		n.objects.SetUnavailable()
 	}
 	return len(list.Items) > 0, err
 }

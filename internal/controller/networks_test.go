@@ -183,7 +183,7 @@ func TestNetworkOfTheFirstPod(t *testing.T) {
 				t.Errorf("the cloud has %+v", all)
 			}
 			for call, want := range map[string]int{
-				memory.CreateNetwork: 1, memory.CreateSubnet: 1, memory.AddLeg: 1, memory.GetRouterAddresses: 1, memory.GetNetwork: 0,
+				memory.CreateNetwork: 1, memory.CreateSubnet: 1, memory.AddRouterInterface: 1, memory.GetRouterAddresses: 1, memory.GetNetwork: 0,
 			} {
 				if got := b.cloud.Calls(call); got != want {
 					t.Errorf("%d calls of %s, want %d", got, call, want)
@@ -269,8 +269,8 @@ func TestRefusedNetworks(t *testing.T) {
 	}{
 		v1.ReasonOverQuota:       {memory.CreateNetwork, sdn.ErrProjectQuota},
 		v1.ReasonSubnetExhausted: {memory.CreateSubnet, sdn.ErrAddresses},
-		v1.ReasonOverlap:         {memory.AddLeg, sdn.ErrOverlap},
-		v1.ReasonRejected:        {memory.AddLeg, &sdn.InvalidError{Field: sdn.FieldRouter, Err: errors.New("no router")}},
+		v1.ReasonOverlap:         {memory.AddRouterInterface, sdn.ErrOverlap},
+		v1.ReasonRejected:        {memory.AddRouterInterface, &sdn.InvalidError{Field: sdn.FieldRouter, Err: errors.New("no router")}},
 		v1.ReasonForbidden:       {memory.CreateNetwork, sdn.ErrForbidden},
 		v1.ReasonUnavailable:     {memory.CreateNetwork, sdn.ErrUnavailable},
 	} {
@@ -294,7 +294,7 @@ func TestRefusedNetworks(t *testing.T) {
 
 // A creation whose answer is lost is found by its name: no second network is made.
 func TestLostAnswersOfNetworks(t *testing.T) {
-	for _, call := range []string{memory.CreateNetwork, memory.CreateSubnet, memory.AddLeg} {
+	for _, call := range []string{memory.CreateNetwork, memory.CreateSubnet, memory.AddRouterInterface} {
 		t.Run(call, func(t *testing.T) {
 			b := newNetBed(t, "flat")
 			var lost atomic.Bool
@@ -339,10 +339,10 @@ func TestADeletionOfANetworkThatWaits(t *testing.T) {
 	kn := b.ready(b.namespace)
 	b.delete(pod)
 	b.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}})
-	b.cloud.NeedLeg(netRouter, kn.Status.Subnets[0].ID, true)
+	b.cloud.NeedRouterInterface(netRouter, kn.Status.Subnets[0].ID, true)
 	b.deleteNetworkOf(b.namespace)
 	b.eventually("the deletion says that it waits", func() bool { return b.reason(b.namespace, v1.ConditionReady) == v1.ReasonNetworkInUse })
-	b.cloud.NeedLeg(netRouter, kn.Status.Subnets[0].ID, false)
+	b.cloud.NeedRouterInterface(netRouter, kn.Status.Subnets[0].ID, false)
 	b.eventually("nothing is left", func() bool { return b.kn(b.namespace) == nil && len(b.owned()) == 0 })
 }
 

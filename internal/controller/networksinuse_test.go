@@ -77,7 +77,7 @@ func TestAForeignPortInANetworkThatIsLeftOver(t *testing.T) {
 	}
 	s, err := backend.CreateSubnet(t.Context(), owner, sdn.SubnetSpec{NetworkID: left.ID, Name: "u/gone", IPVersion: 4, Prefix: netip.MustParsePrefix("10.77.0.0/24")})
 	if err == nil {
-		err = backend.AddLeg(t.Context(), netRouter, s.ID)
+		err = backend.AddRouterInterface(t.Context(), netRouter, s.ID)
 	}
 	if err != nil {
 		t.Fatal(err)

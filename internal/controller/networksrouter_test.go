@@ -40,7 +40,7 @@ func newRouterBed(t *testing.T, change ...func(*settings.Settings)) *netBed {
 // onlyRouter returns the only router that Kuryr has made, and the number of its interfaces.
 func (b *netBed) onlyRouter() (sdn.OwnRouter, int) {
 	if all := b.cloud.Routers(); len(all) == 1 && all[0].Cluster == "cluster" {
-		return all[0].Router, all[0].Legs
+		return all[0].Router, all[0].RouterInterfaces
 	}
 	return sdn.OwnRouter{}, 0
 }
@@ -59,13 +59,13 @@ func TestARouterOfANamespace(t *testing.T) {
 	b.makeNamespace(b.namespace, nil)
 	pod := b.waiting(b.namespace, "first")
 	kn := b.ready(b.namespace)
-	r, legs := b.onlyRouter()
+	r, ifaces := b.onlyRouter()
 	want := sdn.OwnRouter{
 		ID: kn.Status.RouterID, Name: kn.Spec.NamespaceUID + "/" + b.namespace, Owner: sdn.Owner{Kind: sdn.KindNetwork, Namespace: b.namespace, Name: b.namespace},
 		Gateway: sdn.Gateway{NetworkID: outsideNet, SNAT: new(false)}, Addresses: r.Addresses, Routes: []v1.Route{{Destination: "10.96.0.0/16", Gateway: "198.51.100.3"}},
 	}
-	if diff := cmp.Diff(want, r, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || legs != 1 || len(r.Addresses) != 1 {
-		t.Fatalf("the router has %d interfaces (-want +got):\n%s", legs, diff)
+	if diff := cmp.Diff(want, r, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || ifaces != 1 || len(r.Addresses) != 1 {
+		t.Fatalf("the router has %d interfaces (-want +got):\n%s", ifaces, diff)
 	}
 	outside := r.Addresses[0].String()
 	if !slices.Equal(kn.Status.RouterAddresses, []string{outside}) ||
@@ -73,7 +73,7 @@ func TestARouterOfANamespace(t *testing.T) {
 		t.Errorf("status %+v; want routes of nodes by %s", kn.Status, outside)
 	}
 	for call, want := range map[string]int{
-		memory.CreateNetwork: 1, memory.CreateSubnet: 1, memory.CreateRouter: 1, memory.UpdateRouter: 1, memory.AddLeg: 1,
+		memory.CreateNetwork: 1, memory.CreateSubnet: 1, memory.CreateRouter: 1, memory.UpdateRouter: 1, memory.AddRouterInterface: 1,
 		memory.GetRouter: 0, memory.ListRouters: 0, memory.GetRouterAddresses: 0,
 	} {
 		if got := b.cloud.Calls(call); got != want {
@@ -113,9 +113,9 @@ func TestARouterThatChanges(t *testing.T) {
 		s.Networks.Router = &config.Router{ExternalNetworkID: otherOutside, SNAT: new(true)}
 	})
 	b.eventually("the router has another gateway", func() bool {
-		r, legs := b.onlyRouter()
+		r, ifaces := b.onlyRouter()
 		now := b.kn(b.namespace)
-		return r.ID == kn.Status.RouterID && r.Gateway.NetworkID == otherOutside && *r.Gateway.SNAT && len(r.Routes) == 0 && legs == 1 &&
+		return r.ID == kn.Status.RouterID && r.Gateway.NetworkID == otherOutside && *r.Gateway.SNAT && len(r.Routes) == 0 && ifaces == 1 &&
 			len(now.Status.NodeRoutes) == 1 && now.Status.NodeRoutes[0].Gateway == r.Addresses[0].String()
 	})
 	b.ready(b.namespace)
@@ -209,7 +209,7 @@ func TestRoutersThatAreLeftOver(t *testing.T) {
 // A controller that is stopped before or after each of its writes about a router leaves nothing, and
 // makes nothing twice.
 func TestRoutersWhileTheControllerIsStopped(t *testing.T) {
-	for _, call := range []string{memory.CreateRouter, memory.UpdateRouter, memory.AddLeg, memory.DeleteNetwork, memory.DeleteRouter} {
+	for _, call := range []string{memory.CreateRouter, memory.UpdateRouter, memory.AddRouterInterface, memory.DeleteNetwork, memory.DeleteRouter} {
 		for when, after := range map[string]bool{"before": false, "after": true} {
 			t.Run(when+" "+call, func(t *testing.T) {
 				b := newRouterBed(t)
@@ -222,7 +222,7 @@ func TestRoutersWhileTheControllerIsStopped(t *testing.T) {
 					restart()
 				}
 				kn := b.ready(b.namespace)
-				if r, legs := b.onlyRouter(); r.ID != kn.Status.RouterID || legs != 1 || len(r.Routes) != 1 || len(b.owned()) != 1 {
+				if r, ifaces := b.onlyRouter(); r.ID != kn.Status.RouterID || ifaces != 1 || len(r.Routes) != 1 || len(b.owned()) != 1 {
 					t.Errorf("the cloud has routers %+v and networks %+v; want router %s with an interface", b.cloud.Routers(), b.owned(), kn.Status.RouterID)
 				}
 				b.delete(pod)
@@ -262,9 +262,9 @@ func TestAGatewayThatIsRefused(t *testing.T) {
 			for range 3 {
 				b.delete(b.waiting(b.namespace, "next")) // something happens in the namespace
 			}
-			is, legs := b.onlyRouter()
-			if diff := cmp.Diff(before.Routes, is.Routes); diff != "" || is.Gateway.NetworkID != outsideNet || legs != 1 {
-				t.Errorf("after the refusal the router has gateway %+v and %d interfaces, routes (-want +got):\n%s", is.Gateway, legs, diff)
+			is, ifaces := b.onlyRouter()
+			if diff := cmp.Diff(before.Routes, is.Routes); diff != "" || is.Gateway.NetworkID != outsideNet || ifaces != 1 {
+				t.Errorf("after the refusal the router has gateway %+v and %d interfaces, routes (-want +got):\n%s", is.Gateway, ifaces, diff)
 			}
 			if now := b.cloud.Calls(memory.UpdateRouter); now != tries || b.reason(b.namespace, v1.ConditionReady) != v1.ReasonReady {
 				t.Errorf("%d more calls of UpdateRouter, and Ready is %s; want none, and %s", now-tries, b.reason(b.namespace, v1.ConditionReady), v1.ReasonReady)
@@ -296,8 +296,8 @@ func TestAGatewayChangeThatIsInterrupted(t *testing.T) {
 			})
 			restart()
 			b.eventually("gateway and routes are the new ones", func() bool {
-				r, legs := b.onlyRouter()
-				return r.Gateway.NetworkID == otherOutside && legs == 1 && cmp.Equal(r.Routes, []v1.Route{{Destination: "10.96.0.0/16", Gateway: "203.0.113.3"}})
+				r, ifaces := b.onlyRouter()
+				return r.Gateway.NetworkID == otherOutside && ifaces == 1 && cmp.Equal(r.Routes, []v1.Route{{Destination: "10.96.0.0/16", Gateway: "203.0.113.3"}})
 			})
 			b.ready(b.namespace)
 		})

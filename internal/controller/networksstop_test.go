@@ -57,12 +57,12 @@ func (b *netBed) stopsAtThe(nth int, call string, after bool) (restart func()) {
 // A controller that is stopped before or after each of its writes to the cloud leaves nothing, and
 // makes nothing twice: the next one finishes the network, and its deletion.
 func TestNetworksWhileTheControllerIsStopped(t *testing.T) {
-	for _, call := range []string{memory.CreateNetwork, memory.CreateSubnet, memory.AddLeg, memory.RemoveLeg, memory.DeleteNetwork} {
+	for _, call := range []string{memory.CreateNetwork, memory.CreateSubnet, memory.AddRouterInterface, memory.RemoveRouterInterface, memory.DeleteNetwork} {
 		for when, after := range map[string]bool{"before": false, "after": true} {
 			t.Run(when+" "+call, func(t *testing.T) {
 				b := newNetBed(t, "flat")
 				restart := b.stopsAt(call, after)
-				leaving := call == memory.RemoveLeg || call == memory.DeleteNetwork
+				leaving := call == memory.RemoveRouterInterface || call == memory.DeleteNetwork
 				b.start()
 				b.makeNamespace(b.namespace, nil)
 				pod := b.waiting(b.namespace, "first")

@@ -84,12 +84,12 @@ func (c *tenancy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *tenancy) check(path string, body []byte) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) == 5 { // networking/v2.0/routers/ID/add_router_interface
-		var leg struct {
+		var iface struct {
 			Subnet string `json:"subnet_id"`
 		}
-		_ = json.Unmarshal(body, &leg)
-		if is, want := c.projectOf("router", parts[3]), c.projectOf("subnet", leg.Subnet); is != want {
-			c.t.Errorf("a router of project %q gets an interface in subnet %s of project %q", is, leg.Subnet, want)
+		_ = json.Unmarshal(body, &iface)
+		if is, want := c.projectOf("router", parts[3]), c.projectOf("subnet", iface.Subnet); is != want {
+			c.t.Errorf("a router of project %q gets an interface in subnet %s of project %q", is, iface.Subnet, want)
 		}
 		return
 	}
@@ -167,13 +167,13 @@ func (c *tenancy) wrong(r crashtest.Resource) string {
 // nets returns a line for each network of the cluster, sorted: with its ID, project and subnets, and
 // with the routers there.
 func (c *tenancy) nets() (all []string) {
-	subnets, legs := c.all("subnet"), map[string]string{}
+	subnets, ifaces := c.all("subnet"), map[string]string{}
 	for _, p := range c.all("port") {
 		if owner, _ := p["device_owner"].(string); !strings.HasPrefix(owner, "network:router_interface") && owner != "network:ha_router_replicated_interface" {
 			continue
 		}
 		for _, ip := range p["fixed_ips"].([]any) {
-			legs[ip.(map[string]any)["subnet_id"].(string)] += " at " + p["device_id"].(string)
+			ifaces[ip.(map[string]any)["subnet_id"].(string)] += " at " + p["device_id"].(string)
 		}
 	}
 	for _, n := range c.all("network") {
@@ -183,7 +183,7 @@ func (c *tenancy) nets() (all []string) {
 		var in []string
 		for _, s := range subnets {
 			if s["network_id"] == n["id"] {
-				in = append(in, fmt.Sprintf(", %s%s", s["cidr"], legs[s["id"].(string)]))
+				in = append(in, fmt.Sprintf(", %s%s", s["cidr"], ifaces[s["id"].(string)]))
 			}
 		}
 		slices.Sort(in)

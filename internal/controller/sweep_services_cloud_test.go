@@ -126,15 +126,15 @@ func (b *openstackBalancing) route() {
 	b.make("subnet", map[string]any{"network_id": b.outside, "cidr": "203.0.113.0/24", "ip_version": 4, "enable_dhcp": false})
 	b.router = b.make("router", map[string]any{"name": "out", "external_gateway_info": map[string]any{"network_id": b.outside}})
 	for _, subnet := range []string{b.vips, b.subnet} {
-		if err := b.leg("add", subnet); err != nil {
+		if err := b.iface("add", subnet); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 	b.make("floatingip", map[string]any{"floating_network_id": b.outside, "description": "of somebody"})
 }
 
-// leg adds or removes the router's interface in a subnet.
-func (b *openstackBalancing) leg(verb, subnet string) error {
+// iface adds or removes the router's interface in a subnet.
+func (b *openstackBalancing) iface(verb, subnet string) error {
 	_, err := b.ask(http.MethodPut, "/networking/v2.0/routers/"+b.router+"/"+verb+"_router_interface", map[string]any{"subnet_id": subnet}, &struct{}{})
 	return err
 }

@@ -178,7 +178,7 @@ func (b *openstackBalancing) remove() {
 	b.removeBalancers()
 	for _, subnet := range []string{b.vips, b.subnet} {
 		if subnet != "" && b.router != "" {
-			if err := b.leg("remove", subnet); err != nil {
+			if err := b.iface("remove", subnet); err != nil {
 				b.t.Error(err)
 			}
 		}

@@ -97,7 +97,7 @@ func TestRequestsOfANetwork(t *testing.T) {
 	for version, pool := range map[int]sdntest.NetworkPool{4: target.Four, 6: target.Six} {
 		s, err := b.CreateSubnet(t.Context(), networkOwner, sdn.SubnetSpec{NetworkID: n.ID, Name: "uid/shop", ProjectID: r.project, IPVersion: version, PoolID: pool.ID})
 		must(t, err)
-		must(t, b.AddLeg(t.Context(), r.router, s.ID))
+		must(t, b.AddRouterInterface(t.Context(), r.router, s.ID))
 		subnetIDs = append(subnetIDs, s.ID)
 	}
 	step("a new one", map[string]int{"POST networks": 1, "POST subnets": 2, "PUT routers/ID/add_router_interface": 2})
@@ -105,7 +105,7 @@ func TestRequestsOfANetwork(t *testing.T) {
 		t.Error(err)
 	}
 	step("looked at", map[string]int{"GET networks/ID": 1, "GET subnets": 1, "GET ports": 1})
-	must(t, b.AddLeg(t.Context(), r.router, subnetIDs[0]))
+	must(t, b.AddRouterInterface(t.Context(), r.router, subnetIDs[0]))
 	step("an interface that is there", map[string]int{"PUT routers/ID/add_router_interface": 1, "GET ports": 1})
 	b = start()
 	if all, err := b.ListNetworks(t.Context()); err != nil || len(all) != 1 {
@@ -136,7 +136,7 @@ func TestRequestsOfANetwork(t *testing.T) {
 	}
 	asked.taken()
 	for _, id := range subnetIDs {
-		must(t, b.RemoveLeg(t.Context(), r.router, id))
+		must(t, b.RemoveRouterInterface(t.Context(), r.router, id))
 	}
 	must(t, b.DeleteNetwork(t.Context(), n.ID))
 	step("deleted", map[string]int{"PUT routers/ID/remove_router_interface": 2, "GET networks/ID": 1, "DELETE networks/ID": 1})
@@ -224,8 +224,8 @@ func TestRefusedNetworks(t *testing.T) {
 		_, err := b.CreateRouter(t.Context(), networkOwner, sdn.RouterSpec{Name: "uid/shop", Gateway: sdn.Gateway{NetworkID: target.ExternalID, SNAT: new(false)}})
 		return err
 	}
-	add := func() error { return b.AddLeg(t.Context(), r.router, s.ID) }
-	remove := func() error { return b.RemoveLeg(t.Context(), r.router, s.ID) }
+	add := func() error { return b.AddRouterInterface(t.Context(), r.router, s.ID) }
+	remove := func() error { return b.RemoveRouterInterface(t.Context(), r.router, s.ID) }
 	for _, c := range []struct {
 		on, fault string
 		call      func() error

@@ -160,8 +160,8 @@ func (r *realNetworks) MakeFullNetwork(t *testing.T) (string, netip.Prefix) {
 	return n.ID, prefix
 }
 
-// NeedLeg implements sdntest.NetworkCloud.
-func (r *realNetworks) NeedLeg(t *testing.T, portID, _ string) func() {
+// NeedRouterInterface implements sdntest.NetworkCloud.
+func (r *realNetworks) NeedRouterInterface(t *testing.T, portID, _ string) func() {
 	f, err := floatingips.Create(t.Context(), r.client, floatingips.CreateOpts{FloatingNetworkID: r.external, ProjectID: r.project, PortID: portID}).Extract()
 	must(t, err)
 	return func() {

@@ -137,10 +137,10 @@ func (r *realServices) outside(t *testing.T) sdntest.Subnet {
 	return sdntest.Subnet{ID: s.ID, Prefix: prefix}
 }
 
-// join gives a subnet a leg of the router: without one nothing answers for a VIP.
+// join gives a subnet an interface of the router: without one nothing answers for a VIP.
 func (r *realServices) join(t *testing.T, subnetID string) {
 	must(t, routers.AddInterface(t.Context(), r.client, r.router, routers.AddInterfaceOpts{SubnetID: subnetID}).Err)
-	after(t, "router's leg", func(ctx context.Context) error {
+	after(t, "router's interface", func(ctx context.Context) error {
 		return routers.RemoveInterface(ctx, r.client, r.router, routers.RemoveInterfaceOpts{SubnetID: subnetID}).Err
 	})
 }

@@ -21,9 +21,9 @@ func TestSurveySaysWhatFailed(t *testing.T) {
 	}{
 		{"network GET /v2.0/agents: 403", sdn.ErrForbidden, func(s sdn.NetworkSurvey) []error { return []error{s.Agents.Err} }},
 		{"network GET /v2.0/networks: 503", sdn.ErrUnavailable, func(s sdn.NetworkSurvey) []error { return []error{s.Networks.Err} }},
-		{"network GET /v2.0/ports: 503", sdn.ErrUnavailable, func(s sdn.NetworkSurvey) []error { return []error{s.Legs.Err, s.Routers.Err} }},
+		{"network GET /v2.0/ports: 503", sdn.ErrUnavailable, func(s sdn.NetworkSurvey) []error { return []error{s.RouterInterfaces.Err, s.Routers.Err} }},
 		{"network GET /v2.0/subnets: 503", sdn.ErrUnavailable, func(s sdn.NetworkSurvey) []error {
-			return []error{s.Subnets.Err, s.Legs.Err, s.Routers.Err, s.Addresses.Err}
+			return []error{s.Subnets.Err, s.RouterInterfaces.Err, s.Routers.Err, s.Addresses.Err}
 		}},
 		{"network GET /v2.0/quotas/**: 503", sdn.ErrUnavailable, func(s sdn.NetworkSurvey) []error { return []error{s.Quotas[""].Err} }},
 	} {
@@ -34,7 +34,7 @@ func TestSurveySaysWhatFailed(t *testing.T) {
 			on.sim.SetDials(&dial.Set{})
 			failed := 0
 			for _, err := range []error{
-				s.Extensions.Err, s.Subnets.Err, s.Networks.Err, s.Legs.Err, s.Routers.Err, s.Addresses.Err, s.Quotas[""].Err, s.SecurityGroups.Err, s.Agents.Err,
+				s.Extensions.Err, s.Subnets.Err, s.Networks.Err, s.RouterInterfaces.Err, s.Routers.Err, s.Addresses.Err, s.Quotas[""].Err, s.SecurityGroups.Err, s.Agents.Err,
 			} {
 				if err != nil {
 					failed++

@@ -50,7 +50,7 @@ type scene struct {
 	pod, victim plug.Interface
 	node        []string  // the node's devices that may receive frames of pods
 	gateway     namespace // the namespace with the gateway's addresses
-	leg         string    // the device with the gateway's addresses
+	iface       string    // the device with the gateway's addresses
 
 	a, v, g *attacker
 }
@@ -59,8 +59,8 @@ type scene struct {
 func (s *scene) play(attacks ...string) []string {
 	s.Helper()
 	s.a, s.v = attack(s, namespace{s.pod.Netns}, s.pod.Name), attack(s, namespace{s.victim.Netns}, s.victim.Name)
-	if s.leg != "" {
-		s.g = attack(s, s.gateway, s.leg)
+	if s.iface != "" {
+		s.g = attack(s, s.gateway, s.iface)
 	}
 	try := map[string]func() bool{
 		routerOfTheNode: s.routerOfTheNode, heardByTheNode: s.heardByTheNode, packetsToTheNode: s.packetsToTheNode,
@@ -240,7 +240,7 @@ func gatewayPod(t testing.TB, typ string) plug.Interface {
 // it.
 func TestAttackOnABridge(t *testing.T) {
 	d := bridges(t)
-	s := &scene{TB: t, pod: pod(t, "bridge", 90, newNamespace(t)), victim: pod(t, "bridge", 91, newNamespace(t)), leg: "eth0"}
+	s := &scene{TB: t, pod: pod(t, "bridge", 90, newNamespace(t)), victim: pod(t, "bridge", 91, newNamespace(t)), iface: "eth0"}
 	gateway := gatewayPod(t, "bridge")
 	s.gateway = namespace{gateway.Netns}
 	for _, p := range []plug.Interface{s.pod, s.victim, gateway} {
@@ -273,7 +273,7 @@ func TestAttackOnOVN(t *testing.T) {
 	v := newVswitch(t)
 	v.startOVN(t)
 	d := v.driver(t)
-	s := &scene{TB: t, pod: pod(t, "ovs", 90, newNamespace(t)), victim: pod(t, "ovs", 91, newNamespace(t)), leg: "eth0"}
+	s := &scene{TB: t, pod: pod(t, "ovs", 90, newNamespace(t)), victim: pod(t, "ovs", 91, newNamespace(t)), iface: "eth0"}
 	gateway := gatewayPod(t, "ovs")
 	s.gateway = namespace{gateway.Netns}
 	v.nbctl(t, "ls-add", "net")
@@ -295,7 +295,7 @@ func TestAttackOnOVN(t *testing.T) {
 // Pods of one virtual machine are on the kernel's own switch, outside of the SDN.
 func TestAttackOnMacvlan(t *testing.T) {
 	vm := newVirtualMachine(t, "macvlan", "nic0")
-	s := &scene{TB: t, pod: vm.pod(t, 90, newNamespace(t)), victim: vm.pod(t, 91, newNamespace(t)), gateway: vm.outside, leg: "nic0-far"}
+	s := &scene{TB: t, pod: vm.pod(t, 90, newNamespace(t)), victim: vm.pod(t, 91, newNamespace(t)), gateway: vm.outside, iface: "nic0-far"}
 	for _, p := range []plug.Interface{s.pod, s.victim} {
 		mustPlug(t, vm.driver, p)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // Maker makes what a first start needs and the configuration does not name: network and subnets of
-// pods and of cluster IPs, their legs on a router, and a security group of pods with its rules. What
+// pods and of cluster IPs, their interfaces on a router, and a security group of pods with its rules. What
 // it has made before is found by its name. All fields except DryRun must be set.
 type Maker struct {
 	Cloud      sdn.Installer
@@ -28,7 +28,7 @@ type Maker struct {
 	RouterID   string         // empty: networks.routerID, or the project's only router
 	PodRanges  []netip.Prefix // of the subnets of pods, one for each address family
 	DryRun     bool           // nothing is made
-	// Tell is called for each thing, in order. The ID is empty for a leg, a rule, and what a dry run
+	// Tell is called for each thing, in order. The ID is empty for an interface, a rule, and what a dry run
 	// would make.
 	Tell func(s sdn.Setup, id string, made bool)
 
@@ -107,7 +107,7 @@ func (m *Maker) router(ctx context.Context) (string, error) {
 	return id, err
 }
 
-// subnets makes a network with subnets, and the subnets' legs.
+// subnets makes a network with subnets, and the subnets' interfaces.
 func (m *Maker) subnets(ctx context.Context, router, name, project string, plans []sdn.Setup) ([]string, error) {
 	if len(plans) == 0 {
 		return nil, nil
@@ -126,7 +126,7 @@ func (m *Maker) subnets(ctx context.Context, router, name, project string, plans
 		if id != "" {
 			ids = append(ids, id)
 		}
-		if _, err := m.ensure(ctx, sdn.Setup{Kind: sdn.SetupLeg, RouterID: router, SubnetID: id, Prefix: s.Prefix}); err != nil {
+		if _, err := m.ensure(ctx, sdn.Setup{Kind: sdn.SetupRouterInterface, RouterID: router, SubnetID: id, Prefix: s.Prefix}); err != nil {
 			return ids, err
 		}
 	}
@@ -153,7 +153,7 @@ func (m *Maker) group(ctx context.Context, from []netip.Prefix) error {
 // ensure makes a thing, unless it exists. A thing in another one that a dry run has not made is
 // missing, too.
 func (m *Maker) ensure(ctx context.Context, s sdn.Setup) (string, error) {
-	inside := map[sdn.SetupKind]string{sdn.SetupSubnet: s.NetworkID, sdn.SetupLeg: s.SubnetID, sdn.SetupRule: s.GroupID}
+	inside := map[sdn.SetupKind]string{sdn.SetupSubnet: s.NetworkID, sdn.SetupRouterInterface: s.SubnetID, sdn.SetupRule: s.GroupID}
 	if in, ok := inside[s.Kind]; !ok || in != "" {
 		id, err := m.Cloud.FindSetup(ctx, s)
 		if err == nil {

@@ -58,18 +58,18 @@ var wrong = []struct {
 	{"Error PodNetworkMismatch", func(w *world) { w.config.Pods.SubnetIDs = append(w.config.Pods.SubnetIDs, w.services) }},
 	{"Error ServiceSubnetMissing", func(w *world) { w.config.Services.SubnetIDs = []string{missing} }},
 	{"Error NetworkDown", func(w *world) { w.put("network", w.network, object{"admin_state_up": false}) }},
-	{"Error PodSubnetNotRouted", func(w *world) { w.leg("remove", w.router, object{"subnet_id": w.pods}) }},
-	{"Error ServiceSubnetNotRouted", func(w *world) { w.leg("remove", w.router, object{"subnet_id": w.services}) }},
+	{"Error PodSubnetNotRouted", func(w *world) { w.iface("remove", w.router, object{"subnet_id": w.pods}) }},
+	{"Error ServiceSubnetNotRouted", func(w *world) { w.iface("remove", w.router, object{"subnet_id": w.services}) }},
 	{"Warning RoutersDiffer", func(w *world) {
-		w.leg("remove", w.router, object{"subnet_id": w.services})
+		w.iface("remove", w.router, object{"subnet_id": w.services})
 		other := w.make("router", object{"external_gateway_info": object{"network_id": w.publicNetwork}})
-		w.leg("add", other, object{"subnet_id": w.services})
+		w.iface("add", other, object{"subnet_id": w.services})
 	}},
 	{"Error RouterDown", func(w *world) { w.put("router", w.router, object{"admin_state_up": false}) }},
 	{"Error RouterWithoutGateway", func(w *world) { w.put("router", w.router, object{"external_gateway_info": object{}}) }},
 	{"Warning GatewayNotRouter", func(w *world) {
-		w.leg("remove", w.router, object{"subnet_id": w.pods})
-		w.leg("add", w.router, object{"port_id": w.make("port", object{"network_id": w.network, "fixed_ips": []object{{"subnet_id": w.pods, "ip_address": "10.1.0.9"}}})})
+		w.iface("remove", w.router, object{"subnet_id": w.pods})
+		w.iface("add", w.router, object{"port_id": w.make("port", object{"network_id": w.network, "fixed_ips": []object{{"subnet_id": w.pods, "ip_address": "10.1.0.9"}}})})
 	}},
 	{"Warning ServiceRouteMissing", func(w *world) {
 		w.put("subnet", w.pods, object{"host_routes": []object{{"destination": "10.8.0.0/24", "nexthop": "10.9.0.1"}}})
@@ -136,7 +136,7 @@ var wrong = []struct {
 		}
 	}},
 	{"Warning PodSubnetNotRouted", func(w *world) {
-		w.leg("remove", w.router, object{"subnet_id": w.pods})
+		w.iface("remove", w.router, object{"subnet_id": w.pods})
 		network := w.make("network", object{"provider:network_type": "flat", "provider:physical_network": "physnet1"})
 		w.config.Pods.SubnetIDs = []string{w.make("subnet", object{"network_id": network, "ip_version": 4, "cidr": "10.2.0.0/16"})}
 	}},
@@ -146,7 +146,7 @@ var wrong = []struct {
 		w.config.Networks.RouterID = w.otherRouter()
 		w.put("router", w.config.Networks.RouterID, object{"admin_state_up": false})
 	}},
-	{"Error ServiceLegMissing", func(w *world) {
+	{"Error ServiceInterfaceMissing", func(w *world) {
 		w.config.Projects = []config.Project{{ProjectID: w.project(), RouterID: w.make("router", object{})}}
 	}},
 	{"Error GivenNetworkMissing", func(w *world) {
@@ -306,7 +306,7 @@ func TestNothingIsWrongWithNetworks(t *testing.T) {
 func TestServicesLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.config.Services = config.New().Services
-	w.leg("remove", w.router, object{"subnet_id": w.services})
+	w.iface("remove", w.router, object{"subnet_id": w.services})
 	w.objects[3] = dnsAt("10.200.0.10")
 	w.cloud.Reset()
 	if r := w.run(); len(r.Findings) > 0 || w.cloud.Count(http.MethodGet, "providers") > 0 {

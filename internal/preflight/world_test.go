@@ -122,7 +122,7 @@ func (w *world) put(one, id string, fields object) {
 	w.send(http.MethodPut, "/networking/v2.0/"+one+"s/"+id, object{one: fields})
 }
 
-func (w *world) leg(verb, router string, what object) {
+func (w *world) iface(verb, router string, what object) {
 	w.send(http.MethodPut, "/networking/v2.0/routers/"+router+"/"+verb+"_router_interface", what)
 }
 
@@ -142,8 +142,8 @@ func (w *world) build() {
 	w.publicNetwork = w.make("network", object{"name": "public", "router:external": true})
 	w.publicSubnet = w.make("subnet", object{"network_id": w.publicNetwork, "ip_version": 4, "cidr": "203.0.113.0/24"})
 	w.router = w.make("router", object{"name": "k8s", "external_gateway_info": object{"network_id": w.publicNetwork}})
-	w.leg("add", w.router, object{"subnet_id": w.pods})
-	w.leg("add", w.router, object{"subnet_id": w.services})
+	w.iface("add", w.router, object{"subnet_id": w.pods})
+	w.iface("add", w.router, object{"subnet_id": w.services})
 	_, out := w.send(http.MethodPost, "/networking/v2.0/security-groups", object{"security_group": object{"name": "pods"}})
 	w.group = out["security_group"].(object)["id"].(string)
 	w.rule("0.0.0.0/0")
@@ -161,10 +161,10 @@ func (w *world) pool(prefix string, length int) string {
 	return w.make("subnetpool", object{"name": "tenants", "prefixes": []string{prefix}, "default_prefixlen": length})
 }
 
-// otherRouter makes a router with a gateway, and with a leg in the Services' subnet.
+// otherRouter makes a router with a gateway, and with an interface in the Services' subnet.
 func (w *world) otherRouter() string {
 	id := w.make("router", object{"external_gateway_info": object{"network_id": w.publicNetwork}})
-	w.leg("add", id, object{"port_id": w.make("port", object{"network_id": w.servicesNetwork, "fixed_ips": []object{{"subnet_id": w.services}}})})
+	w.iface("add", id, object{"port_id": w.make("port", object{"network_id": w.servicesNetwork, "fixed_ips": []object{{"subnet_id": w.services}}})})
 	return id
 }
 

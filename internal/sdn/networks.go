@@ -15,19 +15,19 @@ import (
 // KindNetwork is the kind of the owner of all networks and subnets.
 const KindNetwork = "kuryrnetwork"
 
-// Networks makes and keeps networks with subnets and their interfaces of routers (legs). A backend
+// Networks makes and keeps networks with subnets and their interfaces of routers (interfaces). A backend
 // changes and deletes networks and subnets of this cluster only. A router may be anybody's: only its
-// legs in this cluster's subnets are Kuryr's. Routers makes routers.
+// interfaces in this cluster's subnets are Kuryr's. Routers makes routers.
 type Networks interface {
 	// CreateNetwork makes a network. ErrProjectQuota, ErrForbidden, and ErrInvalid (FieldProject)
 	// name the cause. A backend need not know whether a project exists. If the answer is lost (ErrUnavailable), the network may exist: it carries the
 	// owner and the name, so ListNetworks shows it.
 	CreateNetwork(ctx context.Context, owner Owner, spec NetworkSpec) (Network, error)
-	// Network returns a network of this cluster with its subnets and their legs; ErrNotFound if
+	// Network returns a network of this cluster with its subnets and their interfaces; ErrNotFound if
 	// there is none. Subnets that somebody else has made in it are missing. It costs at most three requests, two of them at the same time.
 	Network(ctx context.Context, id string) (Network, error)
 	// GivenNetwork returns any network that the credential can see, with those of its subnets that
-	// the IDs name, without their legs; ErrInvalid (FieldNetwork, FieldSubnet) if one is not there.
+	// the IDs name, without their interfaces; ErrInvalid (FieldNetwork, FieldSubnet) if one is not there.
 	// Nothing says whose it is: a caller does not change it.
 	GivenNetwork(ctx context.Context, id string, subnetIDs []string) (Network, error)
 	// ListNetworks returns all networks of this cluster, in no order.
@@ -36,7 +36,7 @@ type Networks interface {
 	// sorted by ID; none if there is no such network. Interfaces of routers are not among them, nor
 	// the ports of DHCP and metadata, which go with the network. It costs one request for each page.
 	InUse(ctx context.Context, networkID string) ([]PortUse, error)
-	// DeleteNetwork deletes a network of this cluster with its subnets, whoever made these. Legs have to be removed
+	// DeleteNetwork deletes a network of this cluster with its subnets, whoever made these. RouterInterfaces have to be removed
 	// before: ErrConflict while a port is in it. It succeeds when there is none.
 	DeleteNetwork(ctx context.Context, id string) error
 
@@ -52,14 +52,14 @@ type Networks interface {
 	// It succeeds when there is none.
 	DeleteSubnet(ctx context.Context, id string) error
 
-	// AddLeg gives a router an interface in a subnet of this cluster, at the subnet's gateway. It
+	// AddRouterInterface gives a router an interface in a subnet of this cluster, at the subnet's gateway. It
 	// succeeds when the router has it. ErrOverlap if the router has an interface in a subnet that
 	// overlaps, ErrRouterFull if the router can take no more, ErrInvalid (FieldRouter, FieldSubnet)
 	// if one is not there.
-	AddLeg(ctx context.Context, routerID, subnetID string) error
-	// RemoveLeg removes it. It succeeds when router or interface is gone. ErrConflict while
+	AddRouterInterface(ctx context.Context, routerID, subnetID string) error
+	// RemoveRouterInterface removes it. It succeeds when router or interface is gone. ErrConflict while
 	// something needs the interface, such as a floating IP of a port in the subnet.
-	RemoveLeg(ctx context.Context, routerID, subnetID string) error
+	RemoveRouterInterface(ctx context.Context, routerID, subnetID string) error
 	// RouterAddresses returns the addresses of a router's gateway in its external network, by which
 	// hosts outside reach what is behind it; empty if it has none. ErrInvalid (FieldRouter) if
 	// there is no such router.
@@ -124,7 +124,7 @@ type OwnSubnet struct {
 	Gateway       netip.Addr // zero: none
 	PoolID        string
 	Created       time.Time // zero if the backend does not tell
-	RouterIDs     []string  // routers with a leg in it, sorted
+	RouterIDs     []string  // routers with an interface in it, sorted
 	SubnetUpdate
 }
 

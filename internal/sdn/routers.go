@@ -11,7 +11,7 @@ import (
 )
 
 // Routers makes and keeps routers that are of one namespace each. A backend changes and deletes
-// routers of this cluster only. Networks makes the interfaces (legs) of all routers.
+// routers of this cluster only. Networks makes the interfaces (interfaces) of all routers.
 type Routers interface {
 	// CreateRouter makes a router with a gateway in an external network, and without routes.
 	// ErrProjectQuota, ErrExternalAddresses, ErrSNATForbidden, ErrForbidden, and ErrInvalid

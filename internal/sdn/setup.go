@@ -13,7 +13,7 @@ import (
 // A backend finds it again by its project, its name and its description, which names the cluster.
 type Installer interface {
 	// FindSetup returns the ID of a thing that exists; ErrNotFound if there is none. A router without
-	// an ID is found if the credential's project has exactly one. A leg is found if any router has one
+	// an ID is found if the credential's project has exactly one. An interface is found if any router has one
 	// in the subnet; it and a rule have no ID.
 	FindSetup(ctx context.Context, s Setup) (id string, err error)
 	// MakeSetup makes a thing with one request. It does not look for an existing one. ErrInvalid for a
@@ -26,12 +26,12 @@ type SetupKind string
 
 // The kinds of things.
 const (
-	SetupRouter  SetupKind = "router"
-	SetupNetwork SetupKind = "network"
-	SetupSubnet  SetupKind = "subnet"
-	SetupLeg     SetupKind = "router interface"
-	SetupGroup   SetupKind = "security group"
-	SetupRule    SetupKind = "security group rule"
+	SetupRouter          SetupKind = "router"
+	SetupNetwork         SetupKind = "network"
+	SetupSubnet          SetupKind = "subnet"
+	SetupRouterInterface SetupKind = "router interface"
+	SetupGroup           SetupKind = "security group"
+	SetupRule            SetupKind = "security group rule"
 )
 
 // Setup is a thing of a first start. Each kind has some of the fields.
@@ -43,7 +43,7 @@ type Setup struct {
 	Prefix    netip.Prefix // of a subnet; the senders of a rule
 	Gateway   netip.Addr   // of a subnet; zero: the first address
 	Pool      AddressRange // of a subnet; zero: all addresses
-	RouterID  string       // of a leg
-	SubnetID  string       // of a leg
+	RouterID  string       // of an interface
+	SubnetID  string       // of an interface
 	GroupID   string       // of a rule, which lets in all traffic of the senders
 }

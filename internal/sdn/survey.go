@@ -35,7 +35,7 @@ type NetworkQuery struct {
 	SubnetIDs        []string
 	NetworkIDs       []string // besides the networks of the subnets
 	SecurityGroupIDs []string
-	// RouterIDs are routers besides those with legs in the subnets.
+	// RouterIDs are routers besides those with interfaces in the subnets.
 	RouterIDs []string
 	// KnownProjectIDs are projects that are looked up in the identity service: one request each.
 	KnownProjectIDs []string
@@ -44,12 +44,12 @@ type NetworkQuery struct {
 // NetworkSurvey is the answer to a NetworkQuery. What the cloud does not have, or does not show to
 // the credential, is missing in its list.
 type NetworkSurvey struct {
-	ProjectID  string         // the credential's; empty: it is not known
-	Extensions Read[[]string] // aliases, sorted
-	Subnets    Read[map[string]SurveyedSubnet]
-	Networks   Read[map[string]SurveyedNetwork]
-	Legs       Read[[]RouterLeg] // of all routers on the networks
-	Routers    Read[map[string]Router]
+	ProjectID        string         // the credential's; empty: it is not known
+	Extensions       Read[[]string] // aliases, sorted
+	Subnets          Read[map[string]SurveyedSubnet]
+	Networks         Read[map[string]SurveyedNetwork]
+	RouterInterfaces Read[[]RouterInterface] // of all routers on the networks
+	Routers          Read[map[string]Router]
 	// Addresses is usage and number of the addresses in allocation pools, by subnet. A cloud may
 	// show it to administrators only: then it is empty.
 	Addresses Read[map[string]Usage]
@@ -119,8 +119,8 @@ type SurveyedNetwork struct {
 	Unfiltered     bool // its ports have no security groups, unless a port says otherwise
 }
 
-// RouterLeg is a router's port in a subnet.
-type RouterLeg struct {
+// RouterInterface is a router's port in a subnet.
+type RouterInterface struct {
 	RouterID, NetworkID, SubnetID string
 	Address                       netip.Addr
 }

@@ -79,8 +79,8 @@ func (c *Cluster) Routers(ctx context.Context, clusterID string) (map[string]rou
 	return own, nil
 }
 
-// Legs returns the subnets that a router has an interface in, each with its address there.
-func (c *Cluster) Legs(ctx context.Context, router string) (map[string]string, error) {
+// RouterInterfaces returns the subnets that a router has an interface in, each with its address there.
+func (c *Cluster) RouterInterfaces(ctx context.Context, router string) (map[string]string, error) {
 	pages, err := ports.List(c.Neutron, ports.ListOpts{DeviceID: router}).AllPages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing the ports of router %s: %w", router, err)
@@ -89,16 +89,16 @@ func (c *Cluster) Legs(ctx context.Context, router string) (map[string]string, e
 	if err != nil {
 		return nil, fmt.Errorf("listing the ports of router %s: %w", router, err)
 	}
-	legs := map[string]string{}
+	ifaces := map[string]string{}
 	for _, p := range all {
 		if !strings.HasPrefix(p.DeviceOwner, "network:router_interface") {
 			continue
 		}
 		for _, ip := range p.FixedIPs {
-			legs[ip.SubnetID] = ip.IPAddress
+			ifaces[ip.SubnetID] = ip.IPAddress
 		}
 	}
-	return legs, nil
+	return ifaces, nil
 }
 
 // PortsOf returns the ports of a network that pods have or may get.

@@ -24,7 +24,7 @@ import (
 )
 
 // Namespaces with a network of their own, two pods and a Service each come and go at the
-// same time, and leave no network, subnet, port, leg or load balancer. KURYR_NAMESPACES
+// same time, and leave no network, subnet, port, interface or load balancer. KURYR_NAMESPACES
 // says how many (5), KURYR_NAMESPACE_ROUNDS how often (1).
 func TestNamespaceChurn(t *testing.T) {
 	f := withServices(t)
@@ -34,7 +34,7 @@ func TestNamespaceChurn(t *testing.T) {
 	}
 	n, rounds := number("KURYR_NAMESPACES", 5), number("KURYR_NAMESPACE_ROUNDS", 1)
 	limit := patience + time.Duration(n)*30*time.Second // a guard: 50 namespaces are minutes of Neutron's and Octavia's time
-	legs := must(f.Legs(t.Context(), os.Getenv("ROUTER")))(t)
+	ifaces := must(f.RouterInterfaces(t.Context(), os.Getenv("ROUTER")))(t)
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		began := time.Now()
@@ -55,9 +55,9 @@ func TestNamespaceChurn(t *testing.T) {
 					return err
 				}
 			}
-			now, err := f.Legs(ctx, os.Getenv("ROUTER"))
-			if err == nil && len(now) != len(legs) {
-				err = fmt.Errorf("the router has interfaces %v, want %v", now, legs)
+			now, err := f.RouterInterfaces(ctx, os.Getenv("ROUTER"))
+			if err == nil && len(now) != len(ifaces) {
+				err = fmt.Errorf("the router has interfaces %v, want %v", now, ifaces)
 			}
 			return errors.Join(err, f.networksRest(ctx), f.cloudRests(ctx), f.rests(ctx))
 		})

@@ -151,7 +151,7 @@ func (f *fixture) isMade(t testing.TB, kns *v1.KuryrNetwork, mode v1.NetworkMode
 	if !there || network.Name != name || network.ProjectID != project || network.MTU != int(kns.Status.MTU) {
 		t.Errorf("the network of %s in Neutron is %+v, want %s of project %s with MTU %d", kns.Name, network, name, project, kns.Status.MTU)
 	}
-	legs := must(f.Legs(t.Context(), router))(t)
+	ifaces := must(f.RouterInterfaces(t.Context(), router))(t)
 	all := must(f.Subnets(t.Context(), id))(t)
 	if want := len(strings.Fields(outer)); len(kns.Status.Subnets) != want {
 		t.Fatalf("KuryrNetwork %s has subnets %+v, want %d", kns.Name, kns.Status.Subnets, want)
@@ -164,8 +164,8 @@ func (f *fixture) isMade(t testing.TB, kns *v1.KuryrNetwork, mode v1.NetworkMode
 		if !slices.ContainsFunc(strings.Fields(outer), func(o string) bool { return contains(o, s.CIDR) }) {
 			t.Errorf("subnet %s of %s has prefix %s, want one within %s", s.ID, kns.Name, s.CIDR, outer)
 		}
-		if legs[s.ID] != s.Gateway || !s.Routed {
-			t.Errorf("router %s has interfaces %v, want %s in subnet %s; its status is %+v", router, legs, s.Gateway, s.ID, s)
+		if ifaces[s.ID] != s.Gateway || !s.Routed {
+			t.Errorf("router %s has interfaces %v, want %s in subnet %s; its status is %+v", router, ifaces, s.Gateway, s.ID, s)
 		}
 		if !slices.ContainsFunc(kns.Status.NodeRoutes, func(r v1.Route) bool {
 			return contains(r.Destination, s.CIDR) && r.Gateway != ""

@@ -150,8 +150,8 @@ func (f *fixture) put(t testing.TB, one, id string, fields object) {
 	f.neutron(t, http.MethodPut, one+"s/"+id, object{one: fields})
 }
 
-// leg adds or removes an interface of a router.
-func (f *fixture) leg(t testing.TB, verb, router string, what object) {
+// iface adds or removes an interface of a router.
+func (f *fixture) iface(t testing.TB, verb, router string, what object) {
 	t.Helper()
 	f.neutron(t, http.MethodPut, "routers/"+router+"/"+verb+"_router_interface", what)
 }
@@ -174,7 +174,7 @@ func (r *readiness) wipe(t testing.TB) {
 		for _, router := range r.all(t, "routers", "name="+name) {
 			id := router["id"].(string)
 			for _, p := range r.all(t, "ports", "device_owner=network:router_interface&device_id="+id) {
-				r.leg(t, "remove", id, object{"port_id": p["id"]})
+				r.iface(t, "remove", id, object{"port_id": p["id"]})
 			}
 			r.neutron(t, http.MethodDelete, "routers/"+id, nil)
 		}
@@ -235,8 +235,8 @@ func ready(t *testing.T) *readiness {
 	r.pods, r.group, r.services = lines[0][2], lines[1][2], lines[2][2]
 	subnet := func(id string) object { return r.neutron(t, http.MethodGet, "subnets/"+id, nil)["subnet"].(object) }
 	r.network = subnet(r.pods)["network_id"].(string)
-	if legs := must(r.Legs(t.Context(), r.router))(t); len(legs) != 2 || legs[r.pods] == "" || legs[r.services] == "" {
-		t.Errorf("the router has interfaces in %v, want those of pods and of cluster IPs", legs)
+	if ifaces := must(r.RouterInterfaces(t.Context(), r.router))(t); len(ifaces) != 2 || ifaces[r.pods] == "" || ifaces[r.services] == "" {
+		t.Errorf("the router has interfaces in %v, want those of pods and of cluster IPs", ifaces)
 	}
 	if again, code := r.preflight(t, r.document, first...); code != 0 || strings.Contains(again, ": made") {
 		t.Errorf("--make again: exit code %d, want that all exists\n%s", code, again)
@@ -356,7 +356,7 @@ func (r *readiness) finds(t *testing.T, c breakage) {
 
 // several prints what a person sees of several findings.
 func (r *readiness) several(t *testing.T) {
-	r.leg(t, "remove", r.router, object{"subnet_id": r.pods})
+	r.iface(t, "remove", r.router, object{"subnet_id": r.pods})
 	r.put(t, "router", r.router, object{"external_gateway_info": object{}})
 	document := r.changed(t, object{"services.externalSubnetID": missingID, "node.mtu": 1400, "pods.securityGroupIDs": []string{os.Getenv("TENANT_A_SG")}})
 	out, code := r.preflight(t, document)

@@ -60,11 +60,11 @@ func without(subnet func(*readiness) string) func(*testing.T, *readiness) {
 	return func(t *testing.T, r *readiness) {
 		t.Helper()
 		t.Cleanup(func() {
-			if legs := must(r.Legs(context.Background(), r.router))(t); legs[subnet(r)] == "" {
-				r.leg(t, "add", r.router, object{"subnet_id": subnet(r)})
+			if ifaces := must(r.RouterInterfaces(context.Background(), r.router))(t); ifaces[subnet(r)] == "" {
+				r.iface(t, "add", r.router, object{"subnet_id": subnet(r)})
 			}
 		})
-		r.leg(t, "remove", r.router, object{"subnet_id": subnet(r)})
+		r.iface(t, "remove", r.router, object{"subnet_id": subnet(r)})
 	}
 }
 
@@ -107,8 +107,8 @@ var broken = []breakage{
 	{want: "Error ServiceSubnetNotRouted", mends: true, breaks: without(func(r *readiness) string { return r.services })},
 	{want: "Warning RoutersDiffer", breaks: func(t *testing.T, r *readiness) {
 		without(func(r *readiness) string { return r.services })(t, r)
-		t.Cleanup(func() { r.leg(t, "remove", r.other, object{"subnet_id": r.services}) })
-		r.leg(t, "add", r.other, object{"subnet_id": r.services})
+		t.Cleanup(func() { r.iface(t, "remove", r.other, object{"subnet_id": r.services}) })
+		r.iface(t, "add", r.other, object{"subnet_id": r.services})
 	}},
 	{want: "Error RouterDown", mends: true, breaks: func(t *testing.T, r *readiness) {
 		set(t, r, "router", r.router, object{"admin_state_up": false}, object{"admin_state_up": true})
@@ -122,17 +122,17 @@ var broken = []breakage{
 		breaks: func(t *testing.T, r *readiness) {
 			t.Cleanup(func() { r.put(t, "router", r.other, object{"external_gateway_info": object{}}) })
 		}},
-	{want: "Error ServiceLegMissing", mends: true, config: of("networks.routerID", func(r *readiness) any { return r.other }),
+	{want: "Error ServiceInterfaceMissing", mends: true, config: of("networks.routerID", func(r *readiness) any { return r.other }),
 		breaks: func(t *testing.T, r *readiness) {
 			t.Cleanup(func() {
 				for _, p := range r.all(t, "ports", "name=services-"+r.other) {
-					r.leg(t, "remove", r.other, object{"port_id": p["id"]})
+					r.iface(t, "remove", r.other, object{"port_id": p["id"]})
 				}
 			})
 		}},
 	{want: "Error GivenNetworkMissing", config: is(object{"networks.given": []object{{"name": "storage", "subnetIDs": []string{missingID}}}})},
 	{want: "Error GivenNetworkNotRouted", mends: true, breaks: func(t *testing.T, r *readiness) {
-		t.Cleanup(func() { r.leg(t, "remove", r.router, object{"subnet_id": r.given}) })
+		t.Cleanup(func() { r.iface(t, "remove", r.router, object{"subnet_id": r.given}) })
 	}, config: of("networks.given", func(r *readiness) any { return []object{{"name": "storage", "subnetIDs": []string{r.given}}} })},
 	{want: "Error ProjectMissing", config: is(object{"projects": []object{{"projectID": strings.ReplaceAll(missingID, "-", "")}}})},
 	{want: "Error ProjectMissing", mends: true, config: is(object{"projects": []object{{"projectID": os.Getenv("TENANT_C_PROJECT")}}}),
@@ -145,8 +145,8 @@ var broken = []breakage{
 	{want: "Warning GatewayNotRouter", breaks: func(t *testing.T, r *readiness) {
 		without(func(r *readiness) string { return r.pods })(t, r)
 		port := r.made(t, "port", object{"network_id": r.network, "fixed_ips": []object{{"subnet_id": r.pods, "ip_address": "10.130.0.9"}}})
-		t.Cleanup(func() { r.leg(t, "remove", r.router, object{"port_id": port}) })
-		r.leg(t, "add", r.router, object{"port_id": port})
+		t.Cleanup(func() { r.iface(t, "remove", r.router, object{"port_id": port}) })
+		r.iface(t, "add", r.router, object{"port_id": port})
 	}},
 	{want: "Warning ServiceRouteMissing", mends: true, breaks: func(t *testing.T, r *readiness) {
 		set(t, r, "subnet", r.pods, object{"host_routes": []object{{"destination": "10.8.0.0/24", "nexthop": "10.9.0.1"}}}, object{"host_routes": []object{}})

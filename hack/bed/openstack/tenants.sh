@@ -88,7 +88,7 @@ tenant_router() {
 	router=$(ensure router "$2" "\"project_id\": \"$3\", \"external_gateway_info\": {\"network_id\": \"$EXT_NET\",
 		\"enable_snat\": false, \"external_fixed_ips\": [{\"subnet_id\": \"$1\", \"ip_address\": \"${TENANT_ROUTER_IP[$2]}\"}
 			${EXT_SUBNET6:+, {\"subnet_id\": \"$EXT_SUBNET6\", \"ip_address\": \"${TENANT_ROUTER_IP6[$2]}\"\}}]}")
-	# The way to the cluster IPs, which no leg of these routers has.
+	# The way to the cluster IPs, which no interface of these routers has.
 	neutron PUT "/routers/$router" "{\"router\": {\"routes\": [{\"destination\": \"$SERVICE_SUBNET_CIDR\", \"nexthop\": \"$ROUTER_IP\"}
 		${EXT_SUBNET6:+, {\"destination\": \"$SERVICE_SUBNET_CIDR6\", \"nexthop\": \"$ROUTER_IP6\"\}}]}}" >/dev/null
 	printf '%s=%s\n' "$4_POOL" "$pool" "$4_ROUTER" "$router" "$4_CIDR" "${TENANT_CIDR[$2]}"

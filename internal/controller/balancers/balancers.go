@@ -84,8 +84,8 @@ type clusterIPHolder interface {
 
 // memberGroups knows which security groups the members of load balancers have.
 type memberGroups interface {
-	// Granting returns the KuryrLoadBalancers that give a port a security group for an address.
-	Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error)
+	// LoadBalancersOf returns the KuryrLoadBalancers that give a port a security group for an address.
+	LoadBalancersOf(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error)
 }
 
 // Options are the parts that a Reconciler needs beyond the manager.
@@ -143,7 +143,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 }
 
 // beyondWords reports whether an update has changed more than the words of conditions. Only this
-// reconciler writes them, and each visit says itself when the next one is due. Without this, an
+// reconciler writes them, and each reconciliation says itself when the next one is due. Without this, an
 // error that reads differently each time would be written each time, and the event of that write
 // would repeat the failed request at once.
 func beyondWords(e event.UpdateEvent) bool {
@@ -226,6 +226,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.replaced(req)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(klb)}
+	v := &reconciliation{Reconciler: r, req: req, klb: klb, memory: r.memories.of(klb)}
 	return v.apply(ctx)
 }

@@ -27,7 +27,7 @@ const addressRounds = 5
 // locate brings the floating IP in line. A new load balancer gets its floating IP once the cloud
 // has created it, see comesOrGoes, and one with source ranges once these are kept. The cloud is asked
 // only if something about the floating IP has changed.
-func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
+func (v *reconciliation) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	at := v.placeOf(want)
 	known := addressKnown{port: at.Port, withheld: at.Withheld}
 	if v.klb.Spec.PublicIP != nil {
@@ -62,7 +62,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 // load balancer gets the floating IP. A floating IP that Neutron associates during the creation may
 // never work: OVN's provider learns of it by one event, whose handler gives up if OVN has no such load
 // balancer after ten seconds (ovn-octavia-provider 3.0.0, vip_port_update_handler).
-func (v *visit) comesOrGoes(port string) bool {
+func (v *reconciliation) comesOrGoes(port string) bool {
 	return slices.ContainsFunc(v.round.Trees, func(lb sdn.LoadBalancer) bool {
 		return lb.VIPPortID == port && (lb.Provisioning == sdn.ProvisioningCreating || lb.Provisioning == sdn.ProvisioningDeleting ||
 			slices.Contains(v.round.unfinished, lb.ID))
@@ -70,7 +70,7 @@ func (v *visit) comesOrGoes(port string) bool {
 }
 
 // choose says which floating IP should be at a place.
-func (v *visit) choose(ctx context.Context, at *balancer.Place) (err error) {
+func (v *reconciliation) choose(ctx context.Context, at *balancer.Place) (err error) {
 	wants := v.klb.Spec.PublicIP
 	if wants == nil || v.leaves() {
 		return nil
@@ -89,7 +89,7 @@ func (v *visit) choose(ctx context.Context, at *balancer.Place) (err error) {
 
 // before returns the KuryrLoadBalancer, as namespace/name, that has precedence for the floating
 // IP address that this one asks for; empty if none has.
-func (v *visit) before(ctx context.Context, address string) (string, error) {
+func (v *reconciliation) before(ctx context.Context, address string) (string, error) {
 	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return "", err
@@ -104,7 +104,7 @@ func (v *visit) before(ctx context.Context, address string) (string, error) {
 }
 
 // placeOf says which port should have the floating IP, and from which ports it may be taken.
-func (v *visit) placeOf(want []sdn.LoadBalancer) balancer.Place {
+func (v *reconciliation) placeOf(want []sdn.LoadBalancer) balancer.Place {
 	at := balancer.Place{Own: portsOf(v.klb), Withheld: v.round.Address.Withheld}
 	for i := range v.round.Trees {
 		at.Own = append(at.Own, v.round.Trees[i].VIPPortID)
@@ -128,13 +128,13 @@ func portsOf(klb *v1.KuryrLoadBalancer) (ports []string) {
 
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A
 // process that was stopped may have created one that no status names: the cloud is asked once.
-func (v *visit) mayHaveAddress() bool {
+func (v *reconciliation) mayHaveAddress() bool {
 	return v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || !v.memory.noAddress
 }
 
 // place carries out plans for the floating IP until no step is left. It lists no floating IPs while
 // their quota is used up.
-func (v *visit) place(ctx context.Context, at balancer.Place) error {
+func (v *reconciliation) place(ctx context.Context, at balancer.Place) error {
 	if err := v.choose(ctx, &at); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ const unfitRounds = 10
 // restoreFloatingIP undoes the steps towards a floating IP that the cloud has refused. The
 // floating IPs that were taken off are associated again, and the status does not name the
 // refused one.
-func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associate, before *v1.PublicIPStatus, off []balancer.Dissociate, cause error) error {
+func (v *reconciliation) restoreFloatingIP(ctx context.Context, refused balancer.Associate, before *v1.PublicIPStatus, off []balancer.Dissociate, cause error) error {
 	for _, d := range off {
 		if _, err := v.move(ctx, balancer.Associate(d), nil); err != nil {
 			return fmt.Errorf("cannot restore floating IP %s (%w): %w", d.Address, cause, err)
@@ -218,7 +218,7 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 // usable returns the floating IPs that a KuryrLoadBalancer may have: those of the project in
 // the spec. If the load balancer is in another project, the floating IP of the status is added
 // from there.
-func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
+func (v *reconciliation) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 	all, err := v.addresses.get(ctx, v.klb.Spec.ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
 	if err := v.lacking(err); err != nil {
 		return nil, err
@@ -240,7 +240,7 @@ func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 // intend writes a step into the status before the step is done. It does so if the load balancer
 // gets a floating IP without Kuryr's mark, or its own one loses the mark. If the process is
 // stopped in between, the next process can still give the floating IP back.
-func (v *visit) intend(ctx context.Context, step balancer.Step, all []sdn.FloatingIP) error {
+func (v *reconciliation) intend(ctx context.Context, step balancer.Step, all []sdn.FloatingIP) error {
 	var p v1.PublicIPStatus
 	switch s := step.(type) {
 	case balancer.Associate:
@@ -260,7 +260,7 @@ func (v *visit) intend(ctx context.Context, step balancer.Step, all []sdn.Floati
 }
 
 // move carries out one step and returns the floating IPs as they are if it succeeds.
-func (v *visit) move(ctx context.Context, step balancer.Step, all []sdn.FloatingIP) ([]sdn.FloatingIP, error) {
+func (v *reconciliation) move(ctx context.Context, step balancer.Step, all []sdn.FloatingIP) ([]sdn.FloatingIP, error) {
 	edit := func(id string, change func(*sdn.FloatingIP)) {
 		if i := slices.IndexFunc(all, func(f sdn.FloatingIP) bool { return f.ID == id }); i >= 0 {
 			change(&all[i])

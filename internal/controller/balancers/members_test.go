@@ -53,7 +53,7 @@ func TestMembersWithinAQuota(t *testing.T) {
 		cloud := &roomFor{room: tc.room}
 		r := &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: cloud}, Now: time.Now}}
 		r.wait.added, r.wait.busy = kube.NewSignal(), map[string]waiting{}
-		v := &visit{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}}
+		v := &reconciliation{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}}
 		err := v.changeMembers(t.Context(), balancer.ChangeMembers{Below: balancer.Below{LoadBalancerID: "lb"}, Add: make([]sdn.Member, tc.add), Remove: make([]sdn.Member, tc.remove)})
 		if !errors.Is(err, sdn.ErrQuota) || !slices.Equal(cloud.sent, tc.want) {
 			t.Errorf("%s: changeMembers sent %v, %v; want %v and ErrQuota", name, cloud.sent, err, tc.want)

@@ -62,7 +62,7 @@ type stages struct {
 
 // begin notes the time when a generation is first seen. If an earlier process had it ready, finding
 // it so is no stage.
-func (v *visit) begin() {
+func (v *reconciliation) begin() {
 	if m := v.memory; m.generation != v.klb.Generation {
 		m.generation, m.begun = v.klb.Generation, v.Now()
 	}
@@ -72,7 +72,7 @@ func (v *visit) begin() {
 }
 
 // measure observes how long the stages took.
-func (v *visit) measure() {
+func (v *reconciliation) measure() {
 	observe := func(stage string, since *time.Time) {
 		if !since.IsZero() {
 			balancerStages.WithLabelValues(stage).Observe(v.Now().Sub(*since).Seconds())

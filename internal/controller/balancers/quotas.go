@@ -136,7 +136,7 @@ func addressQuota(klb *v1.KuryrLoadBalancer) quota {
 }
 
 // request sends the request of a step once its quota may have room, and counts it.
-func (v *visit) request(step balancer.Step, send func() error) error {
+func (v *reconciliation) request(step balancer.Step, send func() error) error {
 	of, size := needs(v.klb, step)
 	if size > 0 {
 		if err := v.quotas.take(of, size, v.Now(), v.Now().Add(v.Backoff.Quota)); err != nil {

@@ -46,7 +46,7 @@ func (f *groupMemory) is(klb *v1.KuryrLoadBalancer) bool {
 // keepByGroup has a security group on the members' ports keep the source ranges, where the
 // provider does not. Without ranges the group admits every client. It returns the spec that is
 // left to the load balancers. The status names the group before a port gets it.
-func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f sdn.Features) (*v1.KuryrLoadBalancer, error) {
+func (v *reconciliation) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f sdn.Features) (*v1.KuryrLoadBalancer, error) {
 	if f.Unsure {
 		return spec, nil
 	}
@@ -57,7 +57,7 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 	}
 	rest := balancer.WithoutRanges(spec)
 	found, verdict, err := v.assess(ctx)
-	if err = errors.Join(err, v.round.ensured.err); err == nil && found.Reached && v.klb.Status.SecurityGroupID == "" { // else see keepOut
+	if err = errors.Join(err, v.round.ensured.err); err == nil && found.Reached && v.klb.Status.SecurityGroupID == "" { // else see enforceRanges
 		err = v.ensureGroup(ctx, found.ProjectID)
 	}
 	if v.round.Group.ID = v.klb.Status.SecurityGroupID; err != nil {
@@ -71,7 +71,7 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 
 // assess returns how far the security group of the status keeps the source ranges, and what that
 // means.
-func (v *visit) assess(ctx context.Context) (balancer.Coverage, balancer.Verdict, error) {
+func (v *reconciliation) assess(ctx context.Context) (balancer.Coverage, balancer.Verdict, error) {
 	var failed error
 	found := balancer.Covered(v.klb, v.klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
 		ports, err := kube.PortsAt(ctx, v.client, ip)
@@ -86,12 +86,12 @@ func (v *visit) assess(ctx context.Context) (balancer.Coverage, balancer.Verdict
 
 // ensureGroup makes the security group as the spec says, unless it is known to be so, and
 // writes its ID into the status.
-func (v *visit) ensureGroup(ctx context.Context, project string) error {
+func (v *reconciliation) ensureGroup(ctx context.Context, project string) error {
 	sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
 	was := v.klb.Status.SecurityGroupID
 	mended, err := v.makeGroup(ctx, project)
 	if err == nil && sure && mended {
-		err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
+		err = v.reportDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
 	}
 	if v.round.ensured.err = err; err != nil && !sure {
 		v.memory.group.id, v.memory.group.rules = "", nil
@@ -104,7 +104,7 @@ func (v *visit) ensureGroup(ctx context.Context, project string) error {
 
 // makeGroup creates the security group or mends its rules. It reports whether another user of
 // the cloud had changed or deleted the group.
-func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err error) {
+func (v *reconciliation) makeGroup(ctx context.Context, project string) (mended bool, err error) {
 	has := v.klb.Status.SecurityGroupID
 	rules, _ := balancer.RangeGroupRules(v.klb)
 	if v.memory.group.is(v.klb) && !v.memory.checkRequested {
@@ -140,7 +140,7 @@ func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err
 // groupState returns the SecurityGroupState of a status that names the group id, or none. The
 // status of an older version does not say that its group is ready; it stays so, as nothing
 // depends on it.
-func (v *visit) groupState(before v1.SecurityGroupState, id string, wanted bool) v1.SecurityGroupState {
+func (v *reconciliation) groupState(before v1.SecurityGroupState, id string, wanted bool) v1.SecurityGroupState {
 	switch {
 	case !v.klb.Spec.SourceRangesAtMembers && id == "", before == "" && id != "":
 		return ""
@@ -155,7 +155,7 @@ func (v *visit) groupState(before v1.SecurityGroupState, id string, wanted bool)
 // deleteGroup deletes the security group of a KuryrLoadBalancer in deletion. Kuryr's ports lose
 // the group meanwhile. Another port with this group does not delay the Service: the collector
 // deletes the group later. A group without Kuryr's mark is left to people.
-func (v *visit) deleteGroup(ctx context.Context) error {
+func (v *reconciliation) deleteGroup(ctx context.Context) error {
 	id := v.klb.Status.SecurityGroupID
 	if v.Cloud.SecurityGroups == nil || id == "" {
 		return nil
@@ -184,11 +184,11 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 // coveredAs is for a KuryrLoadBalancer whose members are all as they should be. public reports
 // whether it should have a floating IP. described reports whether its status describes its security
 // group truly. again is when that may change; zero: never.
-func (v *visit) coveredAs(ctx context.Context, f sdn.Features) (public, described bool, again time.Duration, err error) {
+func (v *reconciliation) coveredAs(ctx context.Context, f sdn.Features) (public, described bool, again time.Duration, err error) {
 	public = v.klb.Spec.PublicIP != nil
 	byGroup := v.Cloud.SecurityGroups != nil && balancer.NeedsRangeGroup(v.klb, f)
 	// An older version left a status that names no group and says nothing of its state.
-	if !byGroup && !f.Unsure && balancer.Grantor(v.klb) && v.klb.Status.SecurityGroupID == "" {
+	if !byGroup && !f.Unsure && balancer.GivesMemberGroup(v.klb) && v.klb.Status.SecurityGroupID == "" {
 		err = v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.SecurityGroupState = v1.SecurityGroupNone })
 	}
 	if !byGroup || err != nil {
@@ -207,7 +207,7 @@ func (r *Reconciler) followGroups(ctx context.Context, e event.UpdateEvent, q wo
 		return
 	}
 	for _, ip := range kube.AddressesOfPort(port) {
-		klbs, err := r.Members.Granting(ctx, port, ip)
+		klbs, err := r.Members.LoadBalancersOf(ctx, port, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that wait for a port", "port", port.Name)
 		}
@@ -225,20 +225,20 @@ const guardAfter = 2
 func (r *Reconciler) patience() time.Duration { return guardAfter * r.Mend }
 
 // tolerated returns how much longer clients outside the source ranges may come in; false: none may.
-func (v *visit) tolerated() (left time.Duration, open bool) {
+func (v *reconciliation) tolerated() (left time.Duration, open bool) {
 	return v.memory.openSince.Add(v.patience()).Sub(v.Now()), !v.memory.openSince.IsZero()
 }
 
 // overdue reports whether clients outside the source ranges could come in for longer than patience.
-func (v *visit) overdue() bool {
+func (v *reconciliation) overdue() bool {
 	left, open := v.tolerated()
 	return open && left <= 0
 }
 
-// keepOut applies the source ranges before any request to Octavia, which may be slow or
+// enforceRanges applies the source ranges before any request to Octavia, which may be slow or
 // unavailable: an existing security group gets its rules. If other clients may come in, the
 // time starts after which the floating IP is taken away.
-func (v *visit) keepOut(ctx context.Context) (err error) {
+func (v *reconciliation) enforceRanges(ctx context.Context) (err error) {
 	if v.Cloud.SecurityGroups != nil && v.klb.Status.SecurityGroupID != "" && (v.klb.Spec.SourceRangesAtMembers || len(v.klb.Spec.SourceRanges) > 0) {
 		var found balancer.Coverage
 		if found, _, err = v.assess(ctx); err == nil {
@@ -252,7 +252,7 @@ func (v *visit) keepOut(ctx context.Context) (err error) {
 }
 
 // noteOpen notes whether clients outside the source ranges may come in.
-func (v *visit) noteOpen(open bool) {
+func (v *reconciliation) noteOpen(open bool) {
 	if !open {
 		v.memory.openSince = time.Time{}
 	} else if v.memory.openSince.IsZero() {
@@ -274,7 +274,7 @@ func mayLetIn(klb *v1.KuryrLoadBalancer) bool {
 // noteKept writes the source ranges that the load balancers were seen to keep into an
 // annotation; none if they admit other clients. It writes before the load balancers are
 // changed.
-func (v *visit) noteKept(ctx context.Context, kept bool) error {
+func (v *reconciliation) noteKept(ctx context.Context, kept bool) error {
 	text := ""
 	if kept && v.klb.Spec.PublicIP != nil {
 		text = strings.Join(v.klb.Spec.SourceRanges, ",")
@@ -293,7 +293,7 @@ func (v *visit) noteKept(ctx context.Context, kept bool) error {
 // balancers should keep the ranges and do not do so yet. A load balancer gets no floating IP before
 // the ranges are kept. It loses the floating IP that it has if the ranges are not kept in time,
 // whatever the reason, and if the security group leaves a member unprotected.
-func (v *visit) guardRanges(ctx context.Context, open bool) error {
+func (v *reconciliation) guardRanges(ctx context.Context, open bool) error {
 	unsure, group := v.round.Features.Unsure, &v.round.Group
 	v.noteOpen(open || v.round.ensured.wide)
 	v.round.notYetClosed = v.round.notYetClosed || unsure || open || v.round.ensured.wide
@@ -309,7 +309,7 @@ func (v *visit) guardRanges(ctx context.Context, open bool) error {
 
 // unread ends a round whose load balancers could not be read. If the source ranges have not been
 // kept in time, it takes the floating IP from the port that the status names.
-func (v *visit) unread(ctx context.Context, err error) error {
+func (v *reconciliation) unread(ctx context.Context, err error) error {
 	err = errors.Join(err, v.round.ensured.err)
 	if v.round.Address.Withheld = v.overdue(); v.round.Address.Withheld {
 		err = errors.Join(err, v.locate(ctx, nil))

@@ -21,7 +21,7 @@ import (
 // look returns the load balancers that the cloud has for a KuryrLoadBalancer. It returns what
 // was read last, if nothing has been requested since. Else it reads those that the status
 // names. It lists all with the object's mark if the status may not name all.
-func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
+func (v *reconciliation) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 	if v.memory.nothingCreated {
 		v.memory.trees, v.memory.statusIncomplete = []sdn.LoadBalancer{}, false
 	}
@@ -58,7 +58,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 }
 
 // owned returns all load balancers with the mark of an object.
-func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+func (v *reconciliation) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	listed, err := v.lists.get(ctx, "", func(ctx context.Context, _ string) ([]sdn.LoadBalancerSummary, error) {
 		return v.Cloud.LoadBalancers.ListLoadBalancers(ctx)
 	})
@@ -76,7 +76,7 @@ func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 
 // lacking returns what the error of a list says about the projects of the object: that of the spec,
 // and those of its load balancers.
-func (v *visit) lacking(err error) error {
+func (v *reconciliation) lacking(err error) error {
 	if failed := sdn.ErrorIn(v.klb.Spec.ProjectID, err); failed != nil {
 		return failed
 	}
@@ -90,7 +90,7 @@ func (v *visit) lacking(err error) error {
 
 // read returns the load balancers with these IDs that exist. A load balancer with the mark of
 // another object is not returned, even if the status names it.
-func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
+func (v *reconciliation) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
 	trees = []sdn.LoadBalancer{}
 	for _, id := range ids {
 		tree, err := v.Cloud.LoadBalancers.LoadBalancer(ctx, id)
@@ -116,7 +116,7 @@ const shownWithin = 30 * time.Second
 
 // notShownYet reports whether a load balancer that is not found was created moments ago, and was not
 // seen since. Of an earlier process, the age of the object says it.
-func (v *visit) notShownYet(id string) bool {
+func (v *reconciliation) notShownYet(id string) bool {
 	since, created := v.memory.created[id]
 	if !created && !v.memory.leaving {
 		since, created = v.klb.CreationTimestamp.Time, slices.ContainsFunc(v.klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {

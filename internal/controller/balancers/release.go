@@ -20,7 +20,7 @@ import (
 
 // release deletes what a KuryrLoadBalancer has in the cloud: its floating IP, as it was
 // obtained, and all load balancers with its mark. It needs no status.
-func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) release(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.klb) {
 		return ctrl.Result{}, nil
 	}
@@ -48,7 +48,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 }
 
 // releaseAt is when a deleted Service stops waiting for Octavia; false: never.
-func (v *visit) releaseAt() (at time.Time, ever bool) {
+func (v *reconciliation) releaseAt() (at time.Time, ever bool) {
 	after := v.Settings.Load().Services.ReleaseAfter.Duration
 	return v.klb.DeletionTimestamp.Add(after), after > 0
 }
@@ -56,7 +56,7 @@ func (v *visit) releaseAt() (at time.Time, ever bool) {
 // hold has the cluster IPs held once the deletion has waited for long enough. It reports
 // whether the object may be deleted: the floating IP is withdrawn by then. The collector
 // deletes the load balancers, which then have no owner.
-func (v *visit) hold(ctx context.Context) (bool, error) {
+func (v *reconciliation) hold(ctx context.Context) (bool, error) {
 	at, ever := v.releaseAt()
 	if !ever {
 		return false, nil
@@ -84,7 +84,7 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 
 // remains returns the load balancers that exist: those with the object's mark, and those that the status
 // names and no list shows, as another user of the cloud has removed their tags.
-func (v *visit) remains(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+func (v *reconciliation) remains(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	named := balancer.Named(v.klb)
 	owned, err := v.owned(ctx)
 	if errors.Is(err, sdn.ErrNoService) && len(named) == 0 {
@@ -106,7 +106,7 @@ func (v *visit) remains(ctx context.Context) ([]sdn.LoadBalancerSummary, error) 
 
 // remove requests the deletion of everything. v.round.Waiting.ID or v.round.again is set if
 // something still exists.
-func (v *visit) remove(ctx context.Context) error {
+func (v *reconciliation) remove(ctx context.Context) error {
 	owned, err := v.remains(ctx)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (v *visit) remove(ctx context.Context) error {
 
 // freeVIPs removes what refused creations have left at VIPs that never got a load balancer.
 // Else the next Service with this address could get none.
-func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
+func (v *reconciliation) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
 	if len(owned) > 0 { // they are being deleted, or another round follows
 		return nil
 	}
@@ -158,7 +158,7 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 
 // deleted logs the first request to delete a load balancer. The load balancer still exists
 // then, and no event reports its end.
-func (v *visit) deleted(ctx context.Context, id string, times int) {
+func (v *reconciliation) deleted(ctx context.Context, id string, times int) {
 	if times == 1 {
 		ctrl.LoggerFrom(ctx).Info("deleted load balancer", "loadBalancer", id)
 	}
@@ -166,7 +166,7 @@ func (v *visit) deleted(ctx context.Context, id string, times int) {
 
 // withdraw gives the floating IP back. It may be at any of the load balancers, of which the status
 // does not name all.
-func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
+func (v *reconciliation) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
 	if v.round.Address.Placed || !v.mayHaveAddress() {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 // unpublish takes the floating IP from a load balancer that should have none, before any
 // request to Octavia. It takes it from the ports that the status names. A floating IP at
 // another port has to wait until that port is known.
-func (v *visit) unpublish(ctx context.Context) error {
+func (v *reconciliation) unpublish(ctx context.Context) error {
 	switch named := len(v.klb.Status.LoadBalancers) > 0; {
 	case !v.leaves() && (v.klb.Spec.PublicIP != nil || !named):
 		return nil

@@ -22,7 +22,7 @@ import (
 // cloud is one attempt and no error of the round: the next attempt or a pause follows. A step
 // that a busy load balancer has stopped half way is no attempt: it continues when the load
 // balancer is done. A failure during an outage of the cloud is no attempt either.
-func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
+func (v *reconciliation) heal(ctx context.Context, plan *balancer.Actions) error {
 	var failed error
 	for i := range plan.Remedies {
 		if r := &plan.Remedies[i]; r.Replaces {
@@ -42,7 +42,7 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Actions) error {
 }
 
 // remedy carries out one step, and notes its outcome.
-func (v *visit) remedy(ctx context.Context, r *balancer.Fault) error {
+func (v *reconciliation) remedy(ctx context.Context, r *balancer.Fault) error {
 	did := len(v.round.did)
 	v.round.stopped = false
 	err := v.steps(ctx, []balancer.Step{r.Step})
@@ -90,7 +90,7 @@ func (r *Reconciler) replaced(req ctrl.Request) {
 // mayReplace reports whether a load balancer that serves, or a part of it, may be deleted to be
 // created again as want. One load balancer of a project at a time may, and only after the cloud has
 // created a trial. The status says so before the first request, so that a restart keeps the turn.
-func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
+func (v *reconciliation) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
 	key := "trial " + want.VIP.IP
 	if v.memory.attempts.Waits(key, v.Now()) > 0 { // the next one's own trial shows whether that is common
 		v.round.Replacement.Waits = "the last load balancer that the cloud created as a trial ended in ERROR, or has another provider"
@@ -136,7 +136,7 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 
 // turn returns the spec to apply for now. It keeps the serving provider as long as it may not be
 // changed, or the other provider is not available. Meanwhile ports and endpoints are kept up to date.
-func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
+func (v *reconciliation) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
 	from := balancer.Moves(v.klb, trees, balancer.Named(v.klb))
 	if from == "" {
 		return v.klb, nil
@@ -159,7 +159,7 @@ func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLo
 
 // unmarked notes that Octavia could not write the mark of a load balancer, if that is the step.
 // Clients of the load balancer must not wait for a mark.
-func (v *visit) unmarked(s balancer.Step, err error) bool {
+func (v *reconciliation) unmarked(s balancer.Step, err error) bool {
 	if _, is := s.(balancer.MarkLoadBalancer); !is {
 		return false
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // report writes the status, if it has changed, and returns when to continue.
-func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) report(ctx context.Context) (ctrl.Result, error) {
 	v.memory.leaving = v.leaves()
 	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) && !v.memory.leaving {
 		return v.next() // nothing was requested: the status is most likely still true
@@ -36,7 +36,7 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	if slices.ContainsFunc(before.LoadBalancers, func(lb v1.LoadBalancerStatus) bool { return !slices.Contains(balancer.Named(v.klb), lb.ID) }) {
 		v.retryRefused(ctx)
 	}
-	v.tell(&before) // after the write: a reader of the Event finds the status that it is about
+	v.emitEvents(&before) // after the write: a reader of the Event finds the status that it is about
 	v.measure()
 	if v.settled() {
 		v.memory.attempts.Settled()
@@ -50,7 +50,7 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 // noteAway notes whether the cloud answers. Octavia may answer reads while it can change nothing:
 // Neutron, Keystone or its message queue is away. Changes that work after the cloud was away for some
 // seconds show that this is over. What was tried meanwhile for other objects proves nothing.
-func (v *visit) noteAway(ctx context.Context) {
+func (v *reconciliation) noteAway(ctx context.Context) {
 	switch since := v.memory.away; {
 	case away(v.round.err) && since.IsZero():
 		v.memory.away = v.Now()
@@ -74,7 +74,7 @@ const learning = 5
 const unsupported = "unsupported"
 
 // next returns what the queue should do after a round.
-func (v *visit) next() (ctrl.Result, error) {
+func (v *reconciliation) next() (ctrl.Result, error) {
 	if left, open := v.tolerated(); open && !v.memory.leaving {
 		v.round.within = sooner(v.round.within, left)
 	}
@@ -95,7 +95,7 @@ func sooner(a, b time.Duration) time.Duration {
 
 // pause returns when to continue after a round. An object that waits for a load balancer is
 // queued when that is done.
-func (v *visit) pause() (ctrl.Result, error) {
+func (v *reconciliation) pause() (ctrl.Result, error) {
 	switch o := outcome.Of(outcome.LoadBalancer, v.round.err); {
 	case away(v.round.err): // whatever else has failed, the cloud may answer soon
 		return v.Backoff.Again(v.round.err)
@@ -118,14 +118,14 @@ func (v *visit) pause() (ctrl.Result, error) {
 }
 
 // isStuck reports whether a load balancer is busy for so long that it is reported.
-func (v *visit) isStuck() bool {
+func (v *reconciliation) isStuck() bool {
 	return v.round.Waiting.ID != "" && v.Now().Sub(v.round.Waiting.Since) >= v.Stuck
 }
 
 // write changes the status, if that says anything new. Nothing else writes a status. Most is
-// written at the end of a visit. What the next process must find if this one is stopped is
+// written at the end of a reconciliation. What the next process must find if this one is stopped is
 // written earlier.
-func (v *visit) write(ctx context.Context, change func(*v1.KuryrLoadBalancerStatus)) error {
+func (v *reconciliation) write(ctx context.Context, change func(*v1.KuryrLoadBalancerStatus)) error {
 	status := v.klb.Status.DeepCopy()
 	change(status)
 	_, err := v.objects.Report(ctx, v.klb, &v.klb.Status, status)
@@ -136,12 +136,12 @@ func (v *visit) write(ctx context.Context, change func(*v1.KuryrLoadBalancerStat
 }
 
 // set sets a condition of a status.
-func (v *visit) set(s *v1.KuryrLoadBalancerStatus, c balancer.Condition) {
+func (v *reconciliation) set(s *v1.KuryrLoadBalancerStatus, c balancer.Condition) {
 	kube.SetCondition(&s.Conditions, c.Type, c.Is, c.Reason, outcome.Cut(c.Text), v.klb.Generation, v.Now())
 }
 
-// tell sends Events to the Service for what the status says and the status before did not say.
-func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
+// emitEvents sends Events to the Service for what the status says and the status before did not say.
+func (v *reconciliation) emitEvents(before *v1.KuryrLoadBalancerStatus) {
 	status := &v.klb.Status
 	for kind, action := range map[string]string{v1.ConditionReady: "ApplyLoadBalancer", v1.ConditionSupported: "PlanLoadBalancer"} {
 		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(status.Conditions, kind)
@@ -166,7 +166,7 @@ func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
 // event warns on the Service, or on the KuryrLoadBalancer if no Service owns it. Kubernetes
 // merges Events that differ in their text alone, and keeps the first text. The Event names the
 // version of the KuryrLoadBalancer, so that it is not merged.
-func (v *visit) event(reason, action, note string) {
+func (v *reconciliation) event(reason, action, note string) {
 	about := kube.Reference(v.klb, "KuryrLoadBalancer")
 	about.ResourceVersion = v.klb.ResourceVersion
 	v.events.Eventf(serviceOf(v.klb), about, corev1.EventTypeWarning, reason, action, "%s", outcome.Cut(note))
@@ -182,8 +182,8 @@ func serviceOf(klb *v1.KuryrLoadBalancer) *corev1.ObjectReference {
 	return kube.Reference(klb, "KuryrLoadBalancer")
 }
 
-// tellDrift reports that the cloud differs from the status, before Kuryr mends it.
-func (v *visit) tellDrift(ctx context.Context, drift []string) error {
+// reportDrift reports that the cloud differs from the status, before Kuryr mends it.
+func (v *reconciliation) reportDrift(ctx context.Context, drift []string) error {
 	balancerDrifts.Inc()
 	note := "The cloud was changed by somebody else. Kuryr changes it back: " + strings.Join(drift, "; ")
 	v.event(v1.ReasonDrift, "CheckLoadBalancer", note)
@@ -195,7 +195,7 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 
 // learned reports whether Kuryr's knowledge of the provider has changed since the status was written. A
 // difference is not drift then.
-func (v *visit) learned() bool {
+func (v *reconciliation) learned() bool {
 	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
 	return v.round.Asked && said != nil && !slices.Equal(v.klb.Status.Unsupported, balancer.Unsupported(v.round.Problems))
 }
@@ -203,7 +203,7 @@ func (v *visit) learned() bool {
 // checked reports drift: the load balancers differ although the KuryrLoadBalancer has not
 // changed. The status says so before the first step against it. It returns false if a difference
 // would be no drift.
-func (v *visit) checked(ctx context.Context, plan *balancer.Actions) (bool, error) {
+func (v *reconciliation) checked(ctx context.Context, plan *balancer.Actions) (bool, error) {
 	if !v.memory.checkRequested {
 		return false, nil
 	}
@@ -231,5 +231,5 @@ func (v *visit) checked(ctx context.Context, plan *balancer.Actions) (bool, erro
 	if len(drift) == 0 {
 		return true, nil
 	}
-	return true, v.tellDrift(ctx, drift)
+	return true, v.reportDrift(ctx, drift)
 }

@@ -46,7 +46,7 @@ func TestPauses(t *testing.T) {
 		{"rejected for members that the next plan leaves out", round{err: sdn.ErrInvalid, withoutRefused: true}, 0, time.Second},
 		{"rejected, and open", round{err: sdn.ErrInvalid, within: 7 * time.Second}, 0, 7 * time.Second},
 	} {
-		v := visit{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}, round: tc.o}
+		v := reconciliation{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}, round: tc.o}
 		for range tc.refused {
 			v.memory.attempts.Note(unsupported, now, balancer.Pauses{}, "")
 		}
@@ -80,7 +80,7 @@ func TestReadyMessage(t *testing.T) {
 		"TCP, ovn":                {ready("ovn", "TCP"), wanted},
 		"UDP, amphora":            {ready("amphora", "UDP"), wanted},
 	} {
-		v := visit{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
+		v := reconciliation{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
 		var s v1.KuryrLoadBalancerStatus
 		v.describe(&s)
 		c := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)

@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// visit is one Reconcile of one KuryrLoadBalancer.
-type visit struct {
+// reconciliation is one Reconcile of one KuryrLoadBalancer.
+type reconciliation struct {
 	*Reconciler
 	req    ctrl.Request
 	klb    *v1.KuryrLoadBalancer // a copy, as the last own write left it
@@ -31,10 +31,10 @@ type visit struct {
 }
 
 // leaves reports whether the object is being deleted.
-func (v *visit) leaves() bool { return !v.klb.DeletionTimestamp.IsZero() }
+func (v *reconciliation) leaves() bool { return !v.klb.DeletionTimestamp.IsZero() }
 
 // apply brings the cloud in line, or deletes what the object has there.
-func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) apply(ctx context.Context) (ctrl.Result, error) {
 	if v.leaves() {
 		return v.release(ctx)
 	}
@@ -60,7 +60,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 // cloud and names every part of it. It asks the cloud only for the features of a provider that
 // cannot do everything, or for source ranges at members. again is when to ask anew, if the
 // answer may be different then.
-func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err error) {
+func (v *reconciliation) atRest(ctx context.Context) (rest bool, again time.Duration, err error) {
 	s := &v.klb.Status
 	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
 	if ready == nil && v.memory.trees != nil { // a person has emptied the status
@@ -100,9 +100,9 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 // bring does one round: it closes what must not be public, reads the cloud, has package balancer plan,
 // carries out the plan and reports. Closing comes before any request to Octavia, which may be slow or
 // unavailable.
-func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) bring(ctx context.Context) (ctrl.Result, error) {
 	v.begin()
-	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
+	v.round.err = errors.Join(v.unpublish(ctx), v.enforceRanges(ctx))
 	if !v.allBusy() {
 		v.round.err = v.converge(ctx)
 		if errors.Is(v.round.err, sdn.ErrUnsupported) {
@@ -117,7 +117,7 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 }
 
 // allBusy reports whether the object has all its load balancers, and waits for each of them.
-func (v *visit) allBusy() bool {
+func (v *reconciliation) allBusy() bool {
 	ids, since := v.wait.of(v.req)
 	if len(ids) == 0 || v.overdue() {
 		return false
@@ -129,7 +129,7 @@ func (v *visit) allBusy() bool {
 
 // converge reads the cloud, plans and carries out the plan. What hinders a part of the plan does not
 // stop the rest.
-func (v *visit) converge(ctx context.Context) error {
+func (v *reconciliation) converge(ctx context.Context) error {
 	in, hindered, err := v.observe(ctx)
 	if err != nil {
 		return v.unread(ctx, err)
@@ -145,14 +145,14 @@ func (v *visit) converge(ctx context.Context) error {
 	}
 	err = v.carryOut(ctx, &plan, hindered)
 	if checking && len(v.round.moved) > 0 {
-		err = errors.Join(err, v.tellDrift(ctx, v.round.moved))
+		err = errors.Join(err, v.reportDrift(ctx, v.round.moved))
 	}
 	return err
 }
 
 // observe reads all that a plan depends on, and makes the security group that keeps the source ranges.
 // hindered is why the plan is not for the whole spec.
-func (v *visit) observe(ctx context.Context) (in balancer.Input, hindered, err error) {
+func (v *reconciliation) observe(ctx context.Context) (in balancer.Input, hindered, err error) {
 	if v.round.Trees, err = v.look(ctx); err != nil {
 		return in, nil, err
 	}
@@ -169,7 +169,7 @@ func (v *visit) observe(ctx context.Context) (in balancer.Input, hindered, err e
 }
 
 // note takes over what a plan says of the round, and waits for the load balancers that are busy.
-func (v *visit) note(plan *balancer.Actions) {
+func (v *reconciliation) note(plan *balancer.Actions) {
 	v.memory.attempts, v.round.Report, v.round.Asked = plan.Attempts, plan.Report, !v.round.Features.Unsure
 	v.round.Address.Withheld = plan.Withholds
 	v.round.again = sooner(v.round.again, plan.Wake)
@@ -183,7 +183,7 @@ func (v *visit) note(plan *balancer.Actions) {
 }
 
 // carryOut carries out a plan; failed is the error of earlier parts of the round.
-func (v *visit) carryOut(ctx context.Context, plan *balancer.Actions, failed error) error {
+func (v *reconciliation) carryOut(ctx context.Context, plan *balancer.Actions, failed error) error {
 	if v.round.Address.Withheld { // first, before clients outside the source ranges can come in
 		failed = errors.Join(failed, v.locate(ctx, plan.Want))
 	}
@@ -225,7 +225,7 @@ func (o *round) open(s balancer.Step) {
 }
 
 // result returns the result of the round as it is now.
-func (v *visit) result() *balancer.Result {
+func (v *reconciliation) result() *balancer.Result {
 	r := &v.round.Result
 	r.Changed, r.Failure = len(v.round.did) > 0, nil
 	if err := v.round.err; err != nil {
@@ -241,14 +241,14 @@ func (v *visit) result() *balancer.Result {
 }
 
 // settled reports whether the round has found the cloud as wanted.
-func (v *visit) settled() bool { return v.result().IsSettled() }
+func (v *reconciliation) settled() bool { return v.result().IsSettled() }
 
 // deleting is the reason of the conditions of a KuryrLoadBalancer whose deletion takes its time.
 const deleting = "Deleting"
 
 // describe writes the result of a round into a status. That of a KuryrLoadBalancer in deletion
 // says why the object still exists.
-func (v *visit) describe(s *v1.KuryrLoadBalancerStatus) {
+func (v *reconciliation) describe(s *v1.KuryrLoadBalancerStatus) {
 	r := v.result()
 	if !v.leaves() {
 		for _, c := range balancer.Describe(s, v.klb, r) {
@@ -267,7 +267,7 @@ func (v *visit) describe(s *v1.KuryrLoadBalancerStatus) {
 }
 
 // failed describes the error, and what does not end in Octavia if its cluster IP cannot be held.
-func (v *visit) failed() string {
+func (v *reconciliation) failed() string {
 	if errors.Is(v.round.err, errTaken) {
 		return v.round.err.Error() + ". Release the address in the cloud, or create the Service again to get another cluster IP"
 	}

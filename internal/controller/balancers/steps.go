@@ -20,11 +20,11 @@ import (
 
 // await has the object wait for a load balancer that is busy from now on. If the object waits for it
 // already, it is busy since then.
-func (v *visit) await(id string) { v.awaitSince(id, v.Now()) }
+func (v *reconciliation) await(id string) { v.awaitSince(id, v.Now()) }
 
 // awaitStill is await for a load balancer that was found busy, maybe for long. The status says since
 // when an earlier process has found it busy.
-func (v *visit) awaitStill(id string) {
+func (v *reconciliation) awaitStill(id string) {
 	since := v.Now()
 	if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == id {
 		since = w.Since.Time
@@ -32,13 +32,13 @@ func (v *visit) awaitStill(id string) {
 	v.awaitSince(id, since)
 }
 
-func (v *visit) awaitSince(id string, since time.Time) {
+func (v *reconciliation) awaitSince(id string, since time.Time) {
 	v.round.Waiting.ID, v.round.Waiting.Since = id, v.wait.add(id, v.req, since, v.Now())
 }
 
 // awaitChildren has the object wait for load balancers that are ACTIVE before the objects below them.
 // Lists of load balancers do not show when these are done, so the trees are read again.
-func (v *visit) awaitChildren(ids []string, again time.Duration) {
+func (v *reconciliation) awaitChildren(ids []string, again time.Duration) {
 	if len(ids) == 0 {
 		return
 	}
@@ -51,7 +51,7 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 // do all later steps of that load balancer. A provider other than OVN's accepts no change while
 // the one before is in progress. A step that is done in part makes no other step
 // wait: its rest follows in the next round.
-func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
+func (v *reconciliation) steps(ctx context.Context, steps []balancer.Step) error {
 	busy := map[string]bool{}
 	var failed failures
 	asked := false // whether a request was sent
@@ -131,7 +131,7 @@ func (f *failures) skips(s balancer.Step, o *round) bool {
 }
 
 // awaitRefused has the object wait for a load balancer that has refused a step as busy.
-func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
+func (v *reconciliation) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 	id := balancer.Target(s)
 	// A deletion counts as an attempt: it may end in ERROR, and be needed again.
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes {
@@ -144,7 +144,7 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 }
 
 // lose notes that the object of a step was not found.
-func (v *visit) lose(s balancer.Step) {
+func (v *reconciliation) lose(s balancer.Step) {
 	if !balancer.MayDiffer(s) {
 		v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, "")
 	}
@@ -152,7 +152,7 @@ func (v *visit) lose(s balancer.Step) {
 }
 
 // step sends the requests of one step. Only a change of members may take several.
-func (v *visit) step(ctx context.Context, step balancer.Step) (err error) {
+func (v *reconciliation) step(ctx context.Context, step balancer.Step) (err error) {
 	if s, is := step.(balancer.ChangeMembers); is {
 		err = v.changeMembers(ctx, s)
 	} else {
@@ -170,7 +170,7 @@ func (v *visit) step(ctx context.Context, step balancer.Step) (err error) {
 }
 
 // send sends one request.
-func (v *visit) send(ctx context.Context, step balancer.Step) error {
+func (v *reconciliation) send(ctx context.Context, step balancer.Step) error {
 	cloud, id := v.Cloud.LoadBalancers, balancer.Target(step)
 	return v.request(step, func() (err error) {
 		switch s := step.(type) {
@@ -206,7 +206,7 @@ func (v *visit) send(ctx context.Context, step balancer.Step) error {
 
 // create creates a load balancer, and waits for it. Whatever the result, except for a full quota, a
 // load balancer may exist from now on.
-func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) error {
+func (v *reconciliation) create(ctx context.Context, s balancer.CreateLoadBalancer) error {
 	v.memory.nothingCreated = false
 	made, err := v.Cloud.LoadBalancers.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
 	if err != nil {
@@ -237,7 +237,7 @@ func taken(err error) error {
 // changeMembers changes the members of a pool. The cloud does all of a request or nothing. The
 // removals are done in any case. Of the additions, as many are done as the quota has room for
 // and the cloud does not refuse.
-func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) error {
+func (v *reconciliation) changeMembers(ctx context.Context, s balancer.ChangeMembers) error {
 	err := v.send(ctx, s)
 	switch {
 	case err == nil:
@@ -258,7 +258,7 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 // removes those that are to go. If the quota is the reason, it adds as many as there is room for:
 // removed members make room for as many new ones. Without removals it tries half of the additions,
 // then half of that. why is reported by the caller.
-func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers, why error) error {
+func (v *reconciliation) changeSome(ctx context.Context, s balancer.ChangeMembers, why error) error {
 	var err error
 	less, n := s, 0
 	if errors.Is(why, sdn.ErrQuota) {

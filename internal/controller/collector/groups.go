@@ -119,7 +119,7 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 func (g *securityGroups) missing(ctx context.Context, there map[string]bool, lacks error) (differ []ctrl.Request, err error) {
 	all, err := kube.LoadBalancers(ctx, g.client)
 	for req, klb := range all {
-		if id := balancer.Granted(klb); id != "" && !there[id] && !hidden(klb, lacks) {
+		if id := balancer.MemberGroup(klb); id != "" && !there[id] && !hidden(klb, lacks) {
 			differ = append(differ, req)
 		}
 	}

@@ -168,7 +168,7 @@ func (n *networks) delete(ctx context.Context, r Resource) error {
 	}
 	for _, s := range is.Subnets {
 		for _, router := range s.RouterIDs {
-			if err := n.Cloud.RemoveLeg(ctx, router, s.ID); err != nil {
+			if err := n.Cloud.RemoveRouterInterface(ctx, router, s.ID); err != nil {
 				return ifUsed(err)
 			}
 		}

@@ -50,9 +50,9 @@ func (n *Networks) Follow(moved func(namespace string)) {
 	n.followers = append(n.followers, moved)
 }
 
-// Lack notes that there are no KuryrNetworks to read: the API server lacks the kind or the permission,
+// SetUnavailable notes that there are no KuryrNetworks to read: the API server lacks the kind or the permission,
 // or none is left and the configuration wants none. It may be called again, and Serve may follow.
-func (n *Networks) Lack() {
+func (n *Networks) SetUnavailable() {
 	if !n.lacking.Swap(true) {
 		n.tell("")
 	}
@@ -66,12 +66,12 @@ func (n *Networks) Lacking() bool { return n.lacking.Load() && !n.served.Load() 
 // before that: the cache shows a write later.
 type vouched struct{ now, before v1.KuryrNetworkStatus }
 
-// Guard has Sure compare statuses from now on: an applier vouches for them.
-func (n *Networks) Guard() { n.guarded.Store(true) }
+// RequireVerification has IsVerified compare statuses from now on: an applier vouches for them.
+func (n *Networks) RequireVerification() { n.guarded.Store(true) }
 
-// Vouch notes a status that was compared with the cloud. The applier calls it before it writes the
+// MarkVerified notes a status that was compared with the cloud. The applier calls it before it writes the
 // status. Conditions do not count.
-func (n *Networks) Vouch(network *v1.KuryrNetwork, status *v1.KuryrNetworkStatus) {
+func (n *Networks) MarkVerified(network *v1.KuryrNetwork, status *v1.KuryrNetworkStatus) {
 	now := resourcesOf(status)
 	last, _ := n.vouched.Load(network.UID)
 	if last == nil {
@@ -87,10 +87,10 @@ func (n *Networks) Vouch(network *v1.KuryrNetwork, status *v1.KuryrNetworkStatus
 	}
 }
 
-// Sure reports whether the resources that the status of a KuryrNetwork names are those that the
+// IsVerified reports whether the resources that the status of a KuryrNetwork names are those that the
 // cloud was seen to have. People can edit and restore a status. That which a process reads first
 // counts: a restart asks the cloud nothing.
-func (n *Networks) Sure(network *v1.KuryrNetwork) bool {
+func (n *Networks) IsVerified(network *v1.KuryrNetwork) bool {
 	if !n.guarded.Load() {
 		return true
 	}

@@ -110,25 +110,25 @@ func TestNetworksAreSureOfStatuses(t *testing.T) {
 	n.Follow(func(string) { moved++ })
 	sure := func(when, id string, want bool) {
 		t.Helper()
-		if got := n.Sure(with(id)); got != want {
-			t.Errorf("%s: Sure of network %s is %t", when, id, got)
+		if got := n.IsVerified(with(id)); got != want {
+			t.Errorf("%s: IsVerified of network %s is %t", when, id, got)
 		}
 	}
 	sure("no applier compares", "a", true)
 	sure("no applier compares", "b", true)
-	n.Guard()
+	n.RequireVerification()
 	sure("read first", "a", true)
 	sure("edited", "b", false)
-	n.Vouch(with("b"), &v1.KuryrNetworkStatus{NetworkID: "a"})
+	n.MarkVerified(with("b"), &v1.KuryrNetworkStatus{NetworkID: "a"})
 	if sure("to be corrected", "b", false); moved != 1 {
 		t.Errorf("followers were told %d times", moved)
 	}
-	n.Vouch(with("a"), &v1.KuryrNetworkStatus{NetworkID: "c"})
+	n.MarkVerified(with("a"), &v1.KuryrNetworkStatus{NetworkID: "c"})
 	sure("written", "c", true)
 	if sure("the cache does not show the write yet", "a", true); moved != 1 {
 		t.Errorf("followers were told %d times, want no more of a write that has an event", moved)
 	}
-	n.Vouch(with("d"), &v1.KuryrNetworkStatus{NetworkID: "d"})
+	n.MarkVerified(with("d"), &v1.KuryrNetworkStatus{NetworkID: "d"})
 	if sure("edited, and found to be right", "d", true); moved != 2 {
 		t.Errorf("followers were told %d times, want once more: no event follows", moved)
 	}
@@ -143,10 +143,10 @@ func TestNetworksThatAreLacking(t *testing.T) {
 	if n.Lacking() {
 		t.Error("Lacking before anything is known")
 	}
-	n.Lack()
-	n.Lack()
+	n.SetUnavailable()
+	n.SetUnavailable()
 	if !n.Lacking() || !slices.Equal(moved, []string{""}) {
-		t.Errorf("after Lack: %t, followers were told of %q, want that once of all", n.Lacking(), moved)
+		t.Errorf("after SetUnavailable: %t, followers were told of %q, want that once of all", n.Lacking(), moved)
 	}
 	if err := n.Serve(t.Context(), s); err != nil || n.Lacking() {
 		t.Errorf("after Serve: Lacking is %t, %v", n.Lacking(), err)

@@ -64,7 +64,7 @@ func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 	}
 	var groups []string
 	for _, ip := range kube.AddressesOfPort(port) {
-		klbs, err := g.Granting(ctx, port, ip)
+		klbs, err := g.LoadBalancersOf(ctx, port, ip)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +72,7 @@ func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 			if g.Lost(klb) {
 				groups = append(groups, has...)
 			} else {
-				groups = append(groups, balancer.Granted(klb))
+				groups = append(groups, balancer.MemberGroup(klb))
 			}
 		}
 	}
@@ -83,12 +83,12 @@ func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 // status may not name it yet, or somebody may have emptied the status. The members keep the groups
 // that they have.
 func (g *Groups) Lost(klb *v1.KuryrLoadBalancer) bool {
-	return balancer.Grantor(klb) && klb.Status.SecurityGroupID == "" && klb.Status.SecurityGroupState != v1.SecurityGroupNone
+	return balancer.GivesMemberGroup(klb) && klb.Status.SecurityGroupID == "" && klb.Status.SecurityGroupState != v1.SecurityGroupNone
 }
 
-// Granting returns the KuryrLoadBalancers that give a port a group for an address. Those without a
+// LoadBalancersOf returns the KuryrLoadBalancers that give a port a group for an address. Those without a
 // group yet are included.
-func (g *Groups) Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
+func (g *Groups) LoadBalancersOf(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
 	if port.Spec.PodRef == nil {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (g *Groups) Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([
 // addressesOfGrants returns the keys of grantIndex.
 func addressesOfGrants(o client.Object) []string {
 	klb := o.(*v1.KuryrLoadBalancer)
-	if !balancer.Grantor(klb) {
+	if !balancer.GivesMemberGroup(klb) {
 		return nil
 	}
 	return balancer.Members(klb)
@@ -187,7 +187,7 @@ const unknown = "?"
 
 // given returns the group of each member of a KuryrLoadBalancer that has one, or keeps one.
 func (g *Groups) given(klb *v1.KuryrLoadBalancer) map[string]string {
-	group := balancer.Granted(klb)
+	group := balancer.MemberGroup(klb)
 	if g.Lost(klb) {
 		group = unknown
 	}

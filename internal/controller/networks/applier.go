@@ -82,8 +82,8 @@ type memory struct {
 // statuses are those that were compared with the cloud: kube.Networks. No port is made in a network
 // that another one names.
 type statuses interface {
-	Vouch(kn *v1.KuryrNetwork, status *v1.KuryrNetworkStatus)
-	Sure(kn *v1.KuryrNetwork) bool
+	MarkVerified(kn *v1.KuryrNetwork, status *v1.KuryrNetworkStatus)
+	IsVerified(kn *v1.KuryrNetwork) bool
 }
 
 // Cloud is what the SDN does for an Applier.
@@ -193,7 +193,7 @@ func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		r.memories.Delete(req)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID)}
+	v := &reconciliation{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID)}
 	v.checking = v.memory.check.Swap(false)
 	release, err := r.Making.Take(ctx, req)
 	if err != nil {
@@ -206,8 +206,8 @@ func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return v.apply(ctx)
 }
 
-// visit is one Reconcile of one KuryrNetwork.
-type visit struct {
+// reconciliation is one Reconcile of one KuryrNetwork.
+type reconciliation struct {
 	*Applier
 	req      ctrl.Request
 	kn       *v1.KuryrNetwork

@@ -25,7 +25,7 @@ import (
 var errMissing = errors.New("pods have ports in what somebody has deleted")
 
 // owner is the owner of all resources of a KuryrNetwork.
-func (v *visit) owner() sdn.Owner {
+func (v *reconciliation) owner() sdn.Owner {
 	return sdn.Owner{Kind: sdn.KindNetwork, Namespace: v.req.Namespace, Name: v.req.Name}
 }
 
@@ -34,12 +34,12 @@ var errForeign = errors.New("the network is not that of the KuryrNetwork")
 
 // owns reports whether a network of the cloud is that of the KuryrNetwork, by owner and name. A
 // status is no proof: people can edit and restore it.
-func (v *visit) owns(owner sdn.Owner, name string) bool {
+func (v *reconciliation) owns(owner sdn.Owner, name string) bool {
 	return owner == v.owner() && name == sdn.NetworkName(v.kn.Spec.NamespaceUID, v.req.Namespace)
 }
 
 // apply makes what a KuryrNetwork lacks, and reports.
-func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) apply(ctx context.Context) (ctrl.Result, error) {
 	spec := &v.kn.Spec
 	if network.Makes(spec) && len(spec.Subnets) == 0 && !v.objects.Held(v.kn) {
 		text := "No network is made: condition " + v1.ConditionPlanned + " says why." // the event of the new spec follows
@@ -51,13 +51,13 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 		}
 		v.memory.fresh = v.kn.Status.NetworkID == "" && v.kn.Status.RouterID == ""
 	}
-	if atRest(v.kn) && !v.checking && v.Statuses.Sure(v.kn) {
+	if atRest(v.kn) && !v.checking && v.Statuses.IsVerified(v.kn) {
 		return ctrl.Result{}, nil
 	}
 	if !network.Makes(spec) {
 		status, err := v.given(ctx)
 		if err == nil {
-			v.Statuses.Vouch(v.kn, &status)
+			v.Statuses.MarkVerified(v.kn, &status)
 		}
 		return v.report(ctx, status, err)
 	}
@@ -70,12 +70,12 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if err != nil && is.ID == v.kn.Status.NetworkID && router.Outside == nil { // the router was perhaps not asked
 		status.NodeRoutes = v.kn.Status.NodeRoutes
 	}
-	v.Statuses.Vouch(v.kn, &status)
+	v.Statuses.MarkVerified(v.kn, &status)
 	return v.report(ctx, status, err)
 }
 
 // given reads an existing network.
-func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
+func (v *reconciliation) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 	spec := &v.kn.Spec
 	id := spec.NetworkID
 	if id == "" && len(spec.SubnetIDs) > 0 {
@@ -101,7 +101,7 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 }
 
 // look returns the network that the cloud has for the KuryrNetwork; without an ID if there is none.
-func (v *visit) look(ctx context.Context) (sdn.Network, error) {
+func (v *reconciliation) look(ctx context.Context) (sdn.Network, error) {
 	if id := v.kn.Status.NetworkID; id != "" {
 		is, err := v.Cloud.Network(ctx, id)
 		switch {
@@ -138,7 +138,7 @@ const (
 
 // listed returns the networks or the routers that have the owner and the name of the KuryrNetwork, the
 // oldest first. The oldest counts, and the collector deletes the others.
-func (v *visit) listed(ctx context.Context, what string, list func(context.Context) ([]sdn.NetworkSummary, error)) ([]sdn.NetworkSummary, error) {
+func (v *reconciliation) listed(ctx context.Context, what string, list func(context.Context) ([]sdn.NetworkSummary, error)) ([]sdn.NetworkSummary, error) {
 	all, err := v.lists.Get(ctx, what, 0, list)
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return nil, fmt.Errorf("listing %s: %w", what, err)
@@ -150,7 +150,7 @@ func (v *visit) listed(ctx context.Context, what string, list func(context.Conte
 	return all, nil
 }
 
-// forgetList has the next visit ask for a list, as one that is on its way may lack what was just made.
+// forgetList has the next reconciliation ask for a list, as one that is on its way may lack what was just made.
 func (r *Applier) forgetList(what string) {
 	r.lists.Forget(func(key string, _ []sdn.NetworkSummary) bool { return key == what })
 }
@@ -159,7 +159,7 @@ func (r *Applier) forgetList(what string) {
 // Neutron answers "not found", and lists nothing, also for what the credential may not see: because
 // of a policy, or as it is for another project or region. So the cloud has to show the network of
 // pods.subnetIDs. It is there while Kuryr serves pods, also when the namespace's project is not.
-func (v *visit) absent(ctx context.Context) error {
+func (v *reconciliation) absent(ctx context.Context) error {
 	if v.memory.fresh {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (v *visit) absent(ctx context.Context) error {
 
 // gone returns an error unless a network that the cloud does not show may be made again: the
 // credential would see it, and no port needs it.
-func (v *visit) gone(ctx context.Context, id string) error {
+func (v *reconciliation) gone(ctx context.Context, id string) error {
 	if err := v.absent(ctx); err != nil {
 		return fmt.Errorf("looking for network %s: %w", id, err)
 	}
@@ -195,7 +195,7 @@ func (v *visit) gone(ctx context.Context, id string) error {
 }
 
 // lost returns an error if the network lacks a subnet that ports have addresses of.
-func (v *visit) lost(ctx context.Context, is sdn.Network) error {
+func (v *reconciliation) lost(ctx context.Context, is sdn.Network) error {
 	for _, s := range v.kn.Status.Subnets {
 		if slices.ContainsFunc(is.Subnets, func(o sdn.OwnSubnet) bool { return o.ID == s.ID }) {
 			continue
@@ -216,7 +216,7 @@ func (v *visit) lost(ctx context.Context, is sdn.Network) error {
 
 // make makes what is missing: the network, then its subnets and a router of its own at once, then
 // the router interfaces at once. It returns what there is, also if it fails.
-func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sdn.Network, network.Router, error) {
+func (v *reconciliation) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sdn.Network, network.Router, error) {
 	spec, namespace := &v.kn.Spec, v.req.Namespace
 	router := v.routerOf(own)
 	work := network.Missing(namespace, spec, is, router.ID)
@@ -235,13 +235,13 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	if err != nil {
 		return is, router, err
 	}
-	is, err = v.connect(ctx, is, router.ID, network.Missing(namespace, spec, is, router.ID).Legs)
+	is, err = v.connect(ctx, is, router.ID, network.Missing(namespace, spec, is, router.ID).RouterInterfaces)
 	return is, router, err
 }
 
 // fill makes subnets and changes them. Meanwhile it makes the router, or asks for the addresses of an
 // existing one.
-func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, work network.Work) (_ sdn.Network, router network.Router, _ error) {
+func (v *reconciliation) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, work network.Work) (_ sdn.Network, router network.Router, _ error) {
 	var mu sync.Mutex
 	var at errgroup.Group
 	id := is.ID
@@ -280,14 +280,14 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, wor
 }
 
 // connect gives the router an interface in each of these subnets.
-func (v *visit) connect(ctx context.Context, is sdn.Network, router string, subnets []string) (sdn.Network, error) {
+func (v *reconciliation) connect(ctx context.Context, is sdn.Network, router string, subnets []string) (sdn.Network, error) {
 	is.Subnets = slices.Clone(is.Subnets)
 	var at errgroup.Group
 	for i := range is.Subnets {
 		subnet := &is.Subnets[i]
 		if slices.Contains(subnets, subnet.ID) {
 			at.Go(func() error {
-				if err := v.Cloud.AddLeg(ctx, router, subnet.ID); err != nil {
+				if err := v.Cloud.AddRouterInterface(ctx, router, subnet.ID); err != nil {
 					return fmt.Errorf("connecting subnet %s (%s) to router %s: %w", subnet.ID, subnet.Prefix, router, err)
 				}
 				subnet.RouterIDs = append(slices.Clone(subnet.RouterIDs), router)

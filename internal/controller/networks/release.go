@@ -25,7 +25,7 @@ import (
 
 // release deletes the network of a KuryrNetwork, once nothing is in it, and removes the finalizer.
 // It needs no status.
-func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
+func (v *reconciliation) release(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.kn) {
 		return ctrl.Result{}, nil
 	}
@@ -52,7 +52,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 
 // remove deletes the networks of the KuryrNetwork. It returns what the deletion waits for. A status
 // may be empty, or name the network of another KuryrNetwork: owner and name in the cloud decide.
-func (v *visit) remove(ctx context.Context) (waits string, err error) {
+func (v *reconciliation) remove(ctx context.Context) (waits string, err error) {
 	if id := v.kn.Status.NetworkID; id != "" {
 		waits, err = v.removeOne(ctx, id)
 		if !errors.Is(err, errForeign) {
@@ -76,9 +76,9 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 
 // removeOne returns errForeign for a network of another KuryrNetwork, and for one that the cloud does
 // not show.
-func (v *visit) removeOne(ctx context.Context, id string) (waits string, err error) {
+func (v *reconciliation) removeOne(ctx context.Context, id string) (waits string, err error) {
 	ports, err := portsWith(ctx, v.client, portNetwork, id)
-	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
+	if err != nil || len(ports) > 0 && v.memory.own == id { // one that waits costs no request
 		return describePorts(ports), err
 	}
 	is, err := v.Cloud.Network(ctx, id)
@@ -142,12 +142,12 @@ func (r *Applier) balancersWithMembers(ctx context.Context, namespace string, su
 }
 
 // disconnect removes the interfaces of routers in the subnets of a network.
-func (v *visit) disconnect(ctx context.Context, is sdn.Network) error {
+func (v *reconciliation) disconnect(ctx context.Context, is sdn.Network) error {
 	var at errgroup.Group
 	for _, s := range is.Subnets {
 		for _, router := range s.RouterIDs {
 			at.Go(func() error {
-				if err := v.Cloud.RemoveLeg(ctx, router, s.ID); err != nil {
+				if err := v.Cloud.RemoveRouterInterface(ctx, router, s.ID); err != nil {
 					return fmt.Errorf("removing the interface of router %s in subnet %s (%s): %w. A floating IP of a port there keeps it: `openstack floating ip list --router %s`", router, s.ID, s.Prefix, err, router)
 				}
 				return nil
@@ -220,7 +220,7 @@ const leaving = "The network is deleted once no port is in it."
 // reportLeaving writes why a deletion waits. What is usual is not named before it takes long: each
 // of many ports would be a write. The network serves new pods of the namespace for as long as pods
 // have ports there: some may get theirs while the deletion is on its way.
-func (v *visit) reportLeaving(ctx context.Context, waits string, failed error, serves bool) (ctrl.Result, error) {
+func (v *reconciliation) reportLeaving(ctx context.Context, waits string, failed error, serves bool) (ctrl.Result, error) {
 	reason, text := v1.ReasonDeleting, leaving
 	o := outcome.Of(outcome.Network, failed)
 	slow := time.Since(v.kn.DeletionTimestamp.Time) >= v.Slow

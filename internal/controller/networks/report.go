@@ -20,7 +20,7 @@ import (
 )
 
 // report writes the status after an attempt, and an Event about a new reason why pods wait.
-func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed error) (ctrl.Result, error) {
+func (v *reconciliation) report(ctx context.Context, status v1.KuryrNetworkStatus, failed error) (ctrl.Result, error) {
 	o := outcome.Of(outcome.Network, failed)
 	reason, text := o.Reason, "The network is there as wanted."
 	switch {
@@ -47,7 +47,7 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 
 // usable reports whether the network was ready before, and still has a subnet of each IP family.
 // Pods then get ports, whatever the cloud says about a change.
-func (v *visit) usable(status *v1.KuryrNetworkStatus) bool {
+func (v *reconciliation) usable(status *v1.KuryrNetworkStatus) bool {
 	if !meta.IsStatusConditionTrue(v.kn.Status.Conditions, v1.ConditionReady) || status.NetworkID != v.kn.Status.NetworkID {
 		return false
 	}
@@ -63,7 +63,7 @@ func (v *visit) usable(status *v1.KuryrNetworkStatus) bool {
 
 // reportUsable writes why a change of a network that pods can use is not made yet. Condition Ready
 // stays as it is. An outage of the cloud is not written: it would be a write for each network.
-func (v *visit) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, o outcome.Outcome) (ctrl.Result, error) {
+func (v *reconciliation) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, o outcome.Outcome) (ctrl.Result, error) {
 	if o.Reason != v1.ReasonUnavailable {
 		status.Conditions = conditions(&v.kn.Status)
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, o.Reason, o.Explain(), v.kn.Generation, time.Now())
@@ -75,7 +75,7 @@ func (v *visit) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, 
 }
 
 // write writes the status with its conditions, and an Event about a new reason why pods wait.
-func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason, text string, ready bool) error {
+func (v *reconciliation) write(ctx context.Context, status v1.KuryrNetworkStatus, reason, text string, ready bool) error {
 	status.Conditions = conditions(&v.kn.Status)
 	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, time.Now())
 	if ready && v.kn.DeletionTimestamp.IsZero() {
@@ -88,7 +88,7 @@ func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason,
 
 // send writes a status, if it differs. A new reason of a condition is also an Event, unless Kuryr
 // expects it to end by itself.
-func (v *visit) send(ctx context.Context, status *v1.KuryrNetworkStatus, condition, reason, text string) error {
+func (v *reconciliation) send(ctx context.Context, status *v1.KuryrNetworkStatus, condition, reason, text string) error {
 	is := v.kn.Status
 	is.Conditions = conditions(&v.kn.Status)
 	before := meta.FindStatusCondition(is.Conditions, condition)

@@ -18,7 +18,7 @@ import (
 
 // lookAtAll returns the network and, if it is to have a router of its own, the router that the cloud
 // has for the KuryrNetwork; each without an ID if there is none.
-func (v *visit) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRouter, err error) {
+func (v *reconciliation) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRouter, err error) {
 	is, err = v.look(ctx)
 	if err == nil && v.kn.Spec.Router != nil && (is.ID != "" || !v.memory.fresh) { // a router is made after its network
 		own, err = v.lookAtRouter(ctx)
@@ -28,7 +28,7 @@ func (v *visit) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRoute
 
 // lookAtRouter returns the router that the cloud has for the KuryrNetwork. One that somebody has
 // deleted may be made again: its interfaces were removed before, and ports do not depend on it.
-func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
+func (v *reconciliation) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
 	is, err := v.namedRouter(ctx)
 	if is.ID != "" || err != nil {
 		return is, err
@@ -54,7 +54,7 @@ func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
 
 // namedRouter returns the router that the status names, if it is the KuryrNetwork's own; otherwise one
 // without an ID.
-func (v *visit) namedRouter(ctx context.Context) (sdn.OwnRouter, error) {
+func (v *reconciliation) namedRouter(ctx context.Context) (sdn.OwnRouter, error) {
 	id := v.kn.Status.RouterID
 	if id == "" {
 		return sdn.OwnRouter{}, nil
@@ -70,7 +70,7 @@ func (v *visit) namedRouter(ctx context.Context) (sdn.OwnRouter, error) {
 }
 
 // routerOf returns the router of the network as far as it is known without a request.
-func (v *visit) routerOf(own sdn.OwnRouter) network.Router {
+func (v *reconciliation) routerOf(own sdn.OwnRouter) network.Router {
 	if v.kn.Spec.Router != nil {
 		return network.Router{ID: own.ID, Outside: own.Addresses}
 	}
@@ -78,7 +78,7 @@ func (v *visit) routerOf(own sdn.OwnRouter) network.Router {
 }
 
 // router returns the router of the network: an existing one, or its own, which it makes or changes.
-func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Router, err error) {
+func (v *reconciliation) router(ctx context.Context, own sdn.OwnRouter) (is network.Router, err error) {
 	switch {
 	case v.kn.Spec.Router != nil:
 		own, err = v.makeRouter(ctx, own)
@@ -92,7 +92,7 @@ func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Route
 
 // makeRouter makes the network's own router, or gives it the wanted gateway and routes. It returns
 // what there is, also if it fails.
-func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter, error) {
+func (v *reconciliation) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter, error) {
 	work := network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
 	if work.Create != nil {
 		created, err := v.Cloud.CreateRouter(ctx, v.owner(), *work.Create)
@@ -128,7 +128,7 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 
 // removeRouter deletes the network's own router. Its interfaces have to be removed before. It needs
 // no status: one that names no router, or that of somebody else, leaves owner and name to decide.
-func (v *visit) removeRouter(ctx context.Context) error {
+func (v *reconciliation) removeRouter(ctx context.Context) error {
 	if v.kn.Spec.Router == nil {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (v *visit) removeRouter(ctx context.Context) error {
 	return err
 }
 
-func (v *visit) deleteRouter(ctx context.Context, id string) error {
+func (v *reconciliation) deleteRouter(ctx context.Context, id string) error {
 	if err := v.Cloud.DeleteRouter(ctx, id); err != nil {
 		return fmt.Errorf("deleting router %s: %w. `openstack port list --router %s` shows its interfaces", id, err, id)
 	}
@@ -162,7 +162,7 @@ func (v *visit) deleteRouter(ctx context.Context, id string) error {
 // addresses returns the addresses of a router in its external network. Many namespaces share a router,
 // so they are kept for a while. None are known if the credential may not see them: pods do not need
 // them.
-func (v *visit) addresses(ctx context.Context, id string) ([]netip.Addr, error) {
+func (v *reconciliation) addresses(ctx context.Context, id string) ([]netip.Addr, error) {
 	return v.routers.Get(ctx, id, v.period(), func(ctx context.Context) ([]netip.Addr, error) {
 		all, err := v.Cloud.RouterAddresses(ctx, id)
 		if errors.Is(err, sdn.ErrForbidden) {

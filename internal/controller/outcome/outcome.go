@@ -82,7 +82,7 @@ func (b Backoff) delay(o Outcome, n int) time.Duration {
 		return pending.Retry
 	case Late:
 		return b.Quota
-	case Latest:
+	case RetryAfterConfigChange:
 		return b.Rejected
 	case Slower:
 		return min(b.Rejected, b.Min<<doubled)
@@ -99,7 +99,7 @@ func (b Backoff) Result(o Outcome) (ctrl.Result, error) {
 	switch o.Retry {
 	case Never:
 		return ctrl.Result{}, nil
-	case Told, Late, Latest:
+	case Told, Late, RetryAfterConfigChange:
 		return ctrl.Result{RequeueAfter: b.delay(o, 1)}, nil
 	case Soon, Slower, Quick:
 	}

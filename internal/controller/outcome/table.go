@@ -40,8 +40,8 @@ const (
 	Told
 	// Late retries after Backoff.Quota: a quota must be raised, or something deleted.
 	Late
-	// Latest retries after Backoff.Rejected: the configuration or the cloud must be changed.
-	Latest
+	// RetryAfterConfigChange retries after Backoff.Rejected: the configuration or the cloud must be changed.
+	RetryAfterConfigChange
 	// Slower retries like Soon, but with pauses up to Backoff.Rejected. Each try is expensive, and
 	// a person may have to act.
 	Slower
@@ -66,23 +66,23 @@ type row struct {
 // table has the meaning of all errors. The first row that fits counts.
 var table = []row{
 	{
-		err: sdn.ErrNoService, of: []Subject{LoadBalancer}, reason: v1.ReasonNoLoadBalancing, retry: Latest, lasting: true,
+		err: sdn.ErrNoService, of: []Subject{LoadBalancer}, reason: v1.ReasonNoLoadBalancing, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{LoadBalancer: ". Install Octavia, or remove services.subnetIDs from Kuryr's configuration. " +
 			"If the cloud has no Octavia any more and a Service stays in deletion: clear the status of its KuryrLoadBalancer, with the command of docs/services.md, section Deleting"},
 	},
 	{
-		err: sdn.ErrUnsupported, of: []Subject{LoadBalancer}, reason: v1.ReasonNotSupported, retry: Latest, lasting: true,
+		err: sdn.ErrUnsupported, of: []Subject{LoadBalancer}, reason: v1.ReasonNotSupported, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{LoadBalancer: ". Choose another provider for the Service (annotation openstack.org/kuryr-provider, or services.provider in Kuryr's configuration), " +
 			"or remove from the Service what is not supported"},
 	},
 	{
-		err: ErrNotPermitted, of: []Subject{LoadBalancer}, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		err: ErrNotPermitted, of: []Subject{LoadBalancer}, reason: v1.ReasonForbidden, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{LoadBalancer: ". Apply the Role kuryr-controller of this version of Kuryr, and let admission policies permit Services of type ExternalName in Kuryr's namespace"},
 	},
 	{is: func(err error) bool { return err == nil }, reason: v1.ReasonReady, retry: Never},
 	{is: pending, reason: v1.ReasonPending, retry: Told, advice: map[Subject]string{ParentPort: again}},
 	{
-		err: sdn.ErrOverlap, of: []Subject{Network}, reason: v1.ReasonOverlap, retry: Latest, lasting: true,
+		err: sdn.ErrOverlap, of: []Subject{Network}, reason: v1.ReasonOverlap, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{Network: ". Give networks.ranges or the subnet pools of Kuryr's configuration prefixes that nothing else behind the router has, or remove the other subnet from the router"},
 	},
 	{
@@ -116,9 +116,9 @@ var table = []row{
 		},
 	},
 	// The error itself says what is not supported: another ID would not help.
-	{is: unsupported, of: []Subject{Port}, reason: v1.ReasonRejected, retry: Latest, lasting: true},
+	{is: unsupported, of: []Subject{Port}, reason: v1.ReasonRejected, retry: RetryAfterConfigChange, lasting: true},
 	{
-		err: sdn.ErrInvalid, reason: v1.ReasonRejected, retry: Latest, lasting: true,
+		err: sdn.ErrInvalid, reason: v1.ReasonRejected, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{
 			Port: ". Check networkID, subnetIDs and securityGroupIDs under pods in Kuryr's configuration. A change takes effect without a restart",
 			ParentPort: ". Set nodes[].parentSubnetIDs in Kuryr's configuration to the subnets of the machines' own ports, " +
@@ -128,17 +128,17 @@ var table = []row{
 		},
 	},
 	{
-		err: sdn.ErrLogin, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		err: sdn.ErrLogin, reason: v1.ReasonForbidden, retry: RetryAfterConfigChange, lasting: true,
 		always: ". Check the credential in the Secret with clouds.yaml, and that its user, its project and the user's role there exist and are enabled. " +
 			"Kuryr reads the Secret again and tries again by itself",
 	},
 	{
-		err: sdn.ErrSNATForbidden, of: []Subject{Network}, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		err: sdn.ErrSNATForbidden, of: []Subject{Network}, reason: v1.ReasonForbidden, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{Network: ". In Neutron's default policy only administrators may choose whether a router translates addresses. Leave out router.snat in Kuryr's configuration " +
 			"(of networks, networks.namespaces or projects), which is the cloud's default, or give Kuryr's user the role admin, or have the policy allow it"},
 	},
 	{
-		err: sdn.ErrForbidden, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		err: sdn.ErrForbidden, reason: v1.ReasonForbidden, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{
 			Port:       ". Check Kuryr's credential and its roles in the project of the ports",
 			ParentPort: again,

@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 		a.Wake = outcome.Earlier(a.Wake, now.Add(claimedAgain))
 	}
 	given := givenTo(&a)
-	v.known.Failure = r.Supply.Settle(v.req, supply.Planned{
+	v.known.Failure = r.Supply.RecordPlan(v.req, supply.Planned{
 		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight,
 		Want: a.Want, Batch: v.state.Levels.Batch, Asked: v.known.Asked,
 	})

@@ -91,7 +91,7 @@ func TestFirstStartLooksAgain(t *testing.T) {
 		{Findings: []preflight.Finding{{Name: preflight.CloudUnavailable, Severity: preflight.Unknown, Object: "Neutron", Message: "It did not answer."}}},
 		{Findings: []preflight.Finding{wrong}}, {Findings: []preflight.Finding{wrong}}, {Findings: []preflight.Finding{wrong}},
 		{Findings: []preflight.Finding{wrong}}, {Findings: []preflight.Finding{wrong}}, {Findings: []preflight.Finding{wrong}},
-		{Findings: []preflight.Finding{{Name: "OctaviaOld", Severity: preflight.Warning}, {Name: "NodeAgentDown", Severity: preflight.Unknown}, {Name: "ServiceLegMissing", Severity: preflight.Error}}},
+		{Findings: []preflight.Finding{{Name: "OctaviaOld", Severity: preflight.Warning}, {Name: "NodeAgentDown", Severity: preflight.Unknown}, {Name: "ServiceInterfaceMissing", Severity: preflight.Error}}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		l := loopOn(t, interceptor.Funcs{})

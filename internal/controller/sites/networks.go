@@ -22,7 +22,7 @@ type networks interface {
 	Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error)
 	WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork, error)
 	Lacking() bool
-	Sure(network *v1.KuryrNetwork) bool
+	IsVerified(network *v1.KuryrNetwork) bool
 }
 
 // own is the network of a namespace, as far as the keys of its pools depend on it.
@@ -82,7 +82,7 @@ func (s *Site) place(ctx context.Context, ns *metav1.PartialObjectMetadata) (*ow
 		return nil, unserved, nil
 	case choice.Common && !s.remains(n, ns):
 		return nil, nil, nil
-	case n != nil && !s.networks.Sure(n):
+	case n != nil && !s.networks.IsVerified(n):
 		return nil, unsure, nil
 	}
 	if w := waits(n, ns); w != nil {
@@ -191,7 +191,7 @@ func (s Subnets) More(ctx context.Context, ids []string) (map[string][]string, e
 		if err != nil {
 			return nil, err
 		}
-		if n == nil || len(n.Spec.SubnetIDs) > 0 || !s.Networks.Sure(n) {
+		if n == nil || len(n.Spec.SubnetIDs) > 0 || !s.Networks.IsVerified(n) {
 			continue
 		}
 		if _, more := families(n); len(more[id]) > 0 {

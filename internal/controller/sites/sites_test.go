@@ -45,7 +45,7 @@ type noNetworks struct{}
 func (noNetworks) Of(context.Context, string) (*v1.KuryrNetwork, bool, error)   { return nil, false, nil }
 func (noNetworks) WithSubnet(context.Context, string) (*v1.KuryrNetwork, error) { return nil, nil }
 func (noNetworks) Lacking() bool                                                { return true }
-func (noNetworks) Sure(*v1.KuryrNetwork) bool                                   { return true }
+func (noNetworks) IsVerified(*v1.KuryrNetwork) bool                             { return true }
 
 // TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show gets no pool: the
 // namespace may name a project.

@@ -201,7 +201,7 @@ func TestGiveUp(t *testing.T) {
 		m := New(o)
 		project := sdn.Scope{ID: "p"}
 		key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
-		plan := func(name string, p Planned) { m.Settle(pool.Ref{Pool: name}, p) }
+		plan := func(name string, p Planned) { m.RecordPlan(pool.Ref{Pool: name}, p) }
 		plan("idle-a", Planned{Key: key("p"), Free: 3})
 		plan("idle-b", Planned{Key: key("p"), Free: 4})
 		plan("other", Planned{Key: key("q"), Free: 9})

@@ -21,7 +21,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Ports are requested apart from the reconciler of pools. Each pool has a wish, which its latest plan
+// Ports are requested apart from the reconciler of pools. Each pool has a demand, which its latest plan
 // has set. The next request is chosen when a place for one is free: waiting pods of all pools come
 // before spare ports, and pools take turns.
 
@@ -41,25 +41,25 @@ const (
 	quick = 10 * time.Second
 )
 
-// wish replaces the wish of a pool. s.mu is held.
-func (s *Supply) wish(r pool.Ref, p *poolMemory, a Planned) {
+// demand replaces the demand of a pool. s.mu is held.
+func (s *Supply) demand(r pool.Ref, p *poolMemory, a Planned) {
 	since := p.asked - a.Asked
 	pods := min(since, a.Want.Waiting)
-	w := pool.Wish{Waiting: a.Want.Waiting - pods, Spare: max(0, a.Want.Spare-(since-pods))}
-	if a.Key == nil || w == (pool.Wish{}) {
+	w := pool.Demand{Waiting: a.Want.Waiting - pods, Spare: max(0, a.Want.Spare-(since-pods))}
+	if a.Key == nil || w == (pool.Demand{}) {
 		s.withdraw(r, p)
 		return
 	}
-	if p.wish == (pool.Wish{}) {
+	if p.demand == (pool.Demand{}) {
 		s.queue = append(s.queue, r)
 	}
-	p.wish, p.batch = w, max(1, a.Batch)
+	p.demand, p.batch = w, max(1, a.Batch)
 	s.wished.Send()
 }
 
-// withdraw forgets a pool's wish. s.mu is held.
+// withdraw forgets a pool's demand. s.mu is held.
 func (s *Supply) withdraw(r pool.Ref, p *poolMemory) {
-	p.wish = pool.Wish{}
+	p.demand = pool.Demand{}
 	s.queue = slices.DeleteFunc(s.queue, func(o pool.Ref) bool { return o == r })
 }
 
@@ -88,7 +88,7 @@ func (s *Supply) create(ctx context.Context) {
 }
 
 // next chooses the next request, and takes a place for it; nil: none can be sent. refused are
-// pools whose wish cannot be fulfilled now: they plan again.
+// pools whose demand cannot be fulfilled now: they plan again.
 func (s *Supply) next() (o *order, refused []pool.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,9 +122,9 @@ func (s *Supply) size(p *poolMemory, spare bool, places int) int {
 	if places == 0 {
 		return 0
 	}
-	n, most := p.wish.Spare, p.batch
+	n, most := p.demand.Spare, p.batch
 	if !spare {
-		n, most = (p.wish.Waiting+places-1)/places, (most+1)/2
+		n, most = (p.demand.Waiting+places-1)/places, (most+1)/2
 	}
 	if s.most > 0 {
 		most = min(most, s.most)
@@ -163,11 +163,11 @@ func (s *Supply) take(o *order, p *poolMemory) {
 	p.requested(o.n)
 	s.queue = append(slices.DeleteFunc(s.queue, func(r pool.Ref) bool { return r == o.r }), o.r)
 	if o.spare {
-		p.wish.Spare -= o.n
+		p.demand.Spare -= o.n
 	} else {
-		p.wish.Waiting -= o.n
+		p.demand.Waiting -= o.n
 	}
-	if p.wish == (pool.Wish{}) {
+	if p.demand == (pool.Demand{}) {
 		s.withdraw(o.r, p)
 	}
 }
@@ -229,7 +229,7 @@ func (s *Supply) afford(ctx context.Context, o *order) bool {
 }
 
 // ended keeps the result of a request, and frees its place. After a failure the next plan of the
-// pool decides what it still wishes.
+// pool decides what it still demands.
 func (s *Supply) ended(o *order, made []sdn.Port, took time.Duration, err error) {
 	s.with(o.r, func(p *poolMemory) {
 		p.requested(-o.n)

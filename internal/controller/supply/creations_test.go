@@ -231,7 +231,7 @@ func (w *crowd) plan(r pool.Ref) {
 	case time.Now().Before(hold):
 		w.later(r, hold)
 	case room.Scarce == nil && room.Full == nil:
-		p.Want = pool.Wish{Waiting: p.Lacks, Spare: max(0, m.min-m.free-max(0, known.InFlight-m.waiting))}
+		p.Want = pool.Demand{Waiting: p.Lacks, Spare: max(0, m.min-m.free-max(0, known.InFlight-m.waiting))}
 	default:
 		p.Want.Waiting = p.Lacks
 		if m.free < m.min {
@@ -239,7 +239,7 @@ func (w *crowd) plan(r pool.Ref) {
 			w.later(r, room.Again)
 		}
 	}
-	_ = w.s.Settle(r, p)
+	_ = w.s.RecordPlan(r, p)
 }
 
 // later plans a pool again; a new time replaces an earlier one. w.mu is held.

@@ -28,8 +28,8 @@ type poolMemory struct {
 	hold     time.Time
 	refilled time.Time
 
-	wish  pool.Wish // of the last plan, without what was requested since; zero: none
-	batch int       // ports of one request at most
+	demand pool.Demand // of the last plan, without what was requested since; zero: none
+	batch  int         // ports of one request at most
 
 	key     *v1.PoolKey // of the last plan; nil: none, or unknown
 	free    int         // free ports that stay, by the last plan

@@ -5,8 +5,8 @@
 // single ports. It keeps the results until the planner records them: ports without an object,
 // failures, and the room of quotas and subnets.
 //
-// It runs in its own goroutines, for which the planner never waits. Each plan replaces the wish
-// of its pool (Settle). A result has the pool planned again (Options.Queue). The package writes no
+// It runs in its own goroutines, for which the planner never waits. Each plan replaces the demand
+// of its pool (RecordPlan). A result has the pool planned again (Options.Queue). The package writes no
 // Kubernetes object, and reads one only to learn that a port has none before it deletes the port.
 // Its memory may be lost at any time. The key of that memory is the pool with its node: a shard of
 // the controller that owns a node shares it with no other shard.
@@ -65,7 +65,7 @@ type Supply struct {
 	mu       sync.Mutex
 	pools    map[pool.Ref]*poolMemory
 	leaving  map[string]bool // ports without an object that are about to be deleted
-	queue    []pool.Ref      // pools with a wish; the one longest without a request is first
+	queue    []pool.Ref      // pools with a demand; the one longest without a request is first
 	inFlight []*order
 	calls    []lookup
 	most     int // ports of one request, while the SDN answers too late; 0: no limit but the pool's
@@ -127,15 +127,15 @@ type Planned struct {
 	Key   *v1.PoolKey // nil: the pool gets no ports
 	Free  int         // free ports that stay
 	Lacks int         // pods without a port, and without one in flight
-	Want  pool.Wish
+	Want  pool.Demand
 	Batch int // ports of one request at most
 	Asked int // Snapshot.Asked of the plan: ports requested since then are subtracted from Want
 }
 
-// Settle notes a plan, on which other pools' plans depend, and replaces the pool's wish. It returns
+// RecordPlan notes a plan, on which other pools' plans depend, and replaces the pool's demand. It returns
 // the failure that keeps the pool from ports now, or nil. If pods lack room, other pools give up free
 // ports for those that did not lack it before.
-func (s *Supply) Settle(r pool.Ref, a Planned) (failure error) {
+func (s *Supply) RecordPlan(r pool.Ref, a Planned) (failure error) {
 	now, room, more := time.Now(), s.capacity.standing(a.Key), 0
 	s.with(r, func(p *poolMemory) {
 		lacks := max(0, a.Lacks)
@@ -145,11 +145,11 @@ func (s *Supply) Settle(r pool.Ref, a Planned) (failure error) {
 			p.failure, p.hold = room.Full, room.Until
 		}
 		// No pod waits any more, so the failure does not matter now.
-		if p.failure != nil && p.waiting == 0 && p.inFlight == 0 && a.Want == (pool.Wish{}) && !now.Before(p.hold) {
+		if p.failure != nil && p.waiting == 0 && p.inFlight == 0 && a.Want == (pool.Demand{}) && !now.Before(p.hold) {
 			p.failure, p.failures = nil, 0
 		}
 		failure = p.failure
-		s.wish(r, p, a)
+		s.demand(r, p, a)
 	})
 	if room.Full != nil && more > 0 {
 		s.reclaim(room.Full.Scope, more)

@@ -41,7 +41,7 @@ func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 		return "", fmt.Errorf("looking for the %s %s: %w", s.Kind, s.Name, err)
 	case len(rows) == 0:
 		return "", fmt.Errorf("there is no such %s: %w", s.Kind, sdn.ErrNotFound)
-	case len(rows) > 1 && s.Kind != sdn.SetupLeg && s.Kind != sdn.SetupRule:
+	case len(rows) > 1 && s.Kind != sdn.SetupRouterInterface && s.Kind != sdn.SetupRule:
 		return "", fmt.Errorf("there are %d %ss %s, so it is unknown which one is meant: %w", len(rows), s.Kind, s.Name, sdn.ErrInvalid)
 	}
 	return rows[0].ID, nil
@@ -56,7 +56,7 @@ func setupKind(s sdn.Setup) (k kind, match url.Values) {
 		k = networkKind
 	case sdn.SetupSubnet:
 		k, match = subnetKind, url.Values{"network_id": {s.NetworkID}, "ip_version": {version(s)}}
-	case sdn.SetupLeg:
+	case sdn.SetupRouterInterface:
 		k, match = portKind, url.Values{"device_owner": routerOwners, "fixed_ips": {"subnet_id=" + s.SubnetID}}
 	case sdn.SetupGroup:
 		k = groupKind
@@ -85,8 +85,8 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 	switch s.Kind {
 	case sdn.SetupRouter:
 		return "", fmt.Errorf("making a router: %w", sdn.ErrInvalid)
-	case sdn.SetupLeg:
-		err := b.changeLeg(ctx, s.RouterID, "add_router_interface", s.SubnetID, "")
+	case sdn.SetupRouterInterface:
+		err := b.changeRouterInterface(ctx, s.RouterID, "add_router_interface", s.SubnetID, "")
 		if err != nil {
 			return "", fmt.Errorf("giving router %s an interface in subnet %s: %w", s.RouterID, s.SubnetID, err)
 		}

@@ -61,13 +61,13 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		return out, nil
 	}
 	var subnets []wireSubnet
-	var legs []wirePort
-	var subnetsErr, legsErr error
+	var ifaces []wirePort
+	var subnetsErr, ifacesErr error
 	var both sync.WaitGroup
 	both.Go(func() { subnets, subnetsErr = b.subnetsIn(ctx, id) })
-	both.Go(func() { legs, legsErr = b.legsIn(ctx, id) })
+	both.Go(func() { ifaces, ifacesErr = b.ifacesIn(ctx, id) })
 	both.Wait()
-	if err := cmp.Or(subnetsErr, legsErr); err != nil {
+	if err := cmp.Or(subnetsErr, ifacesErr); err != nil {
 		return sdn.Network{}, err
 	}
 	for _, s := range subnets {
@@ -79,7 +79,7 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		if err != nil {
 			return sdn.Network{}, err
 		}
-		one.RouterIDs = routersIn(legs, s.ID)
+		one.RouterIDs = routersIn(ifaces, s.ID)
 		out.Subnets = append(out.Subnets, one)
 	}
 	slices.SortFunc(out.Subnets, sdn.CompareSubnets)
@@ -156,7 +156,7 @@ func (b *Neutron) summaries(ctx context.Context, k kind) ([]sdn.NetworkSummary, 
 	return out, nil
 }
 
-// passing are the device owners of ports that no network keeps: legs, which Kuryr removes, and the
+// passing are the device owners of ports that no network keeps: interfaces, which Kuryr removes, and the
 // ports of DHCP and metadata, which Neutron deletes with the network.
 var passing = append([]string{"network:dhcp", "network:distributed", "network:router_centralized_snat"}, routerOwners...)
 

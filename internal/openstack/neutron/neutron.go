@@ -27,7 +27,7 @@ type Neutron struct {
 	nets    sync.Map // IDs of networks and subnets whose mark was seen: what is made in them needs no look at it
 	parents parents
 	sights  sdn.Answers[sight, error] // nil, or ErrForbidden
-	leaving departures
+	leaving trunkRemovals
 	roomy   sdn.Answers[string, []string] // subnets that had room, by what the request names
 	listed  atomic.Bool                   // all ports have been listed once
 

@@ -39,8 +39,8 @@ func (b *Neutron) SurveyNetworks(ctx context.Context, q sdn.NetworkQuery) sdn.Ne
 		}
 		all.Go(func() { out.Networks = b.surveyNetworks(ctx, append(own[:len(own):len(own)], q.NetworkIDs...)) })
 		all.Go(func() { out.Addresses = b.surveyAddresses(ctx, own, out.Subnets.Err) })
-		out.Legs, out.BindsShown = b.surveyLegs(ctx, own, out.Subnets.Err)
-		out.Routers = b.surveyRouters(ctx, out.Legs, q.RouterIDs)
+		out.RouterInterfaces, out.BindsShown = b.surveyRouterInterfaces(ctx, own, out.Subnets.Err)
+		out.Routers = b.surveyRouters(ctx, out.RouterInterfaces, q.RouterIDs)
 	})
 	all.Wait()
 	return out
@@ -166,31 +166,31 @@ func (b *Neutron) surveyAddresses(ctx context.Context, networks []string, unknow
 	return sdn.Read[map[string]sdn.Usage]{Value: out, Err: err}
 }
 
-// surveyLegs also returns whether the ports show the host that they are bound to.
-func (b *Neutron) surveyLegs(ctx context.Context, networks []string, unknown error) (legs sdn.Read[[]sdn.RouterLeg], bindsShown *bool) {
+// surveyRouterInterfaces also returns whether the ports show the host that they are bound to.
+func (b *Neutron) surveyRouterInterfaces(ctx context.Context, networks []string, unknown error) (ifaces sdn.Read[[]sdn.RouterInterface], bindsShown *bool) {
 	if unknown != nil {
-		return sdn.Read[[]sdn.RouterLeg]{Err: unknown}, nil
+		return sdn.Read[[]sdn.RouterInterface]{Err: unknown}, nil
 	}
 	rows, err := readChosen[wirePort](ctx, b, "ports", "network_id", networks, url.Values{"device_owner": routerOwners},
 		"id", "device_id", "network_id", "fixed_ips", "binding:host_id")
-	legs.Err = err
+	ifaces.Err = err
 	for _, w := range rows {
 		bindsShown = new(w.HostID != nil)
 		for _, ip := range w.FixedIPs {
 			address, _ := netip.ParseAddr(ip.IP)
-			legs.Value = append(legs.Value, sdn.RouterLeg{RouterID: w.DeviceID, NetworkID: w.NetworkID, SubnetID: ip.SubnetID, Address: address})
+			ifaces.Value = append(ifaces.Value, sdn.RouterInterface{RouterID: w.DeviceID, NetworkID: w.NetworkID, SubnetID: ip.SubnetID, Address: address})
 		}
 	}
-	return legs, bindsShown
+	return ifaces, bindsShown
 }
 
-// surveyRouters reads the routers of legs, and further ones.
-func (b *Neutron) surveyRouters(ctx context.Context, legs sdn.Read[[]sdn.RouterLeg], more []string) sdn.Read[map[string]sdn.Router] {
-	if legs.Err != nil {
-		return sdn.Read[map[string]sdn.Router]{Err: legs.Err}
+// surveyRouters reads the routers of interfaces, and further ones.
+func (b *Neutron) surveyRouters(ctx context.Context, ifaces sdn.Read[[]sdn.RouterInterface], more []string) sdn.Read[map[string]sdn.Router] {
+	if ifaces.Err != nil {
+		return sdn.Read[map[string]sdn.Router]{Err: ifaces.Err}
 	}
 	ids := slices.Clone(more)
-	for _, l := range legs.Value {
+	for _, l := range ifaces.Value {
 		ids = append(ids, l.RouterID)
 	}
 	return surveyed(ctx, b, routerKind, ids, func(w wireRouter) (sdn.Router, error) {

@@ -100,17 +100,17 @@ func Reaches(klb *v1.KuryrLoadBalancer, port *v1.KuryrPort) bool {
 	})
 }
 
-// Granted returns the security group that a KuryrLoadBalancer gives its members; empty if none.
+// MemberGroup returns the security group that a KuryrLoadBalancer gives its members; empty if none.
 // One that is being deleted gives none any more, so that the group can be deleted, too.
-func Granted(klb *v1.KuryrLoadBalancer) string {
-	if !Grantor(klb) {
+func MemberGroup(klb *v1.KuryrLoadBalancer) string {
+	if !GivesMemberGroup(klb) {
 		return ""
 	}
 	return klb.Status.SecurityGroupID
 }
 
-// Grantor reports whether a KuryrLoadBalancer may give its members a security group.
-func Grantor(klb *v1.KuryrLoadBalancer) bool {
+// GivesMemberGroup reports whether a KuryrLoadBalancer may give its members a security group.
+func GivesMemberGroup(klb *v1.KuryrLoadBalancer) bool {
 	return klb.Spec.SourceRangesAtMembers && klb.DeletionTimestamp.IsZero()
 }
 

@@ -211,7 +211,7 @@ func TestGrants(t *testing.T) {
 		if tc.change != nil {
 			tc.change(klb)
 		}
-		if got := balancer.Granted(klb) != "" && balancer.Reaches(klb, tc.port); got != tc.want {
+		if got := balancer.MemberGroup(klb) != "" && balancer.Reaches(klb, tc.port); got != tc.want {
 			t.Errorf("%s: Granted and Reaches = %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -82,10 +82,10 @@ func TestStatusWithARouterOfItsOwn(t *testing.T) {
 	if diff := cmp.Diff(want, got.NodeRoutes); diff != "" || !network.Complete(routed(), &got) {
 		t.Errorf("with interfaces: %+v, routes of nodes (-want +got):\n%s", got, diff)
 	}
-	if work := network.Missing("shop", routed(), made(), ""); len(work.Legs) != 0 {
+	if work := network.Missing("shop", routed(), made(), ""); len(work.RouterInterfaces) != 0 {
 		t.Errorf("without the router there are interfaces to make: %+v", work)
 	}
-	if work := network.Missing("shop", routed(), made(), "own"); len(work.Legs) != 2 {
+	if work := network.Missing("shop", routed(), made(), "own"); len(work.RouterInterfaces) != 2 {
 		t.Errorf("with the router: %+v, want an interface in each of two subnets", work)
 	}
 }

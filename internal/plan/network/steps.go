@@ -13,12 +13,12 @@ import (
 )
 
 // Work is what is to be done to a network that Kuryr makes. The network has to be there before its
-// subnets, and a subnet before its leg. The parts of one field do not depend on each other.
+// subnets, and a subnet before its interface. The parts of one field do not depend on each other.
 type Work struct {
-	Create  *sdn.NetworkSpec // nil: the network is there
-	Subnets []sdn.SubnetSpec
-	Updates map[string]sdn.SubnetUpdate // by ID of a subnet
-	Legs    []string                    // subnets that the router lacks an interface in
+	Create           *sdn.NetworkSpec // nil: the network is there
+	Subnets          []sdn.SubnetSpec
+	Updates          map[string]sdn.SubnetUpdate // by ID of a subnet
+	RouterInterfaces []string                    // subnets that the router lacks an interface in
 }
 
 // Missing compares the spec of a namespace's network with the cloud. is is the network that the
@@ -48,7 +48,7 @@ func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, router
 			w.Updates[s.ID] = update
 		}
 		if routerID != "" && !slices.Contains(s.RouterIDs, routerID) {
-			w.Legs = append(w.Legs, s.ID)
+			w.RouterInterfaces = append(w.RouterInterfaces, s.ID)
 		}
 	}
 	return w

@@ -43,10 +43,10 @@ func TestMissing(t *testing.T) {
 		is   func(*sdn.Network)
 		want network.Work
 	}{
-		"nothing":     {func(*sdn.Network) {}, network.Work{}},
-		"a leg":       {func(n *sdn.Network) { n.Subnets[0].RouterIDs = []string{"another"} }, network.Work{Legs: []string{"s6"}}},
-		"a subnet":    {func(n *sdn.Network) { n.Subnets = n.Subnets[:1] }, network.Work{Subnets: []sdn.SubnetSpec{subnet4}}},
-		"DNS servers": {func(n *sdn.Network) { n.Subnets[1].DNSServers = nil }, network.Work{Updates: map[string]sdn.SubnetUpdate{"s4": subnet4.SubnetUpdate}}},
+		"nothing":      {func(*sdn.Network) {}, network.Work{}},
+		"an interface": {func(n *sdn.Network) { n.Subnets[0].RouterIDs = []string{"another"} }, network.Work{RouterInterfaces: []string{"s6"}}},
+		"a subnet":     {func(n *sdn.Network) { n.Subnets = n.Subnets[:1] }, network.Work{Subnets: []sdn.SubnetSpec{subnet4}}},
+		"DNS servers":  {func(n *sdn.Network) { n.Subnets[1].DNSServers = nil }, network.Work{Updates: map[string]sdn.SubnetUpdate{"s4": subnet4.SubnetUpdate}}},
 		"somebody else's subnet is left alone": {func(n *sdn.Network) {
 			n.Subnets = append(n.Subnets, sdn.OwnSubnet{ID: "x", IPVersion: 4, Prefix: prefix("10.7.0.0/16")})
 		}, network.Work{}},
@@ -92,12 +92,12 @@ func TestStatus(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !network.Complete(dual(), &got) {
-		t.Error("a network with all subnets and legs is not complete")
+		t.Error("a network with all subnets and interfaces is not complete")
 	}
 	for name, spoil := range map[string]func(*v1.KuryrNetworkStatus){
-		"no network": func(s *v1.KuryrNetworkStatus) { s.NetworkID = "" },
-		"no subnet":  func(s *v1.KuryrNetworkStatus) { s.Subnets = s.Subnets[:1] },
-		"no leg":     func(s *v1.KuryrNetworkStatus) { s.Subnets[1].Routed = false },
+		"no network":   func(s *v1.KuryrNetworkStatus) { s.NetworkID = "" },
+		"no subnet":    func(s *v1.KuryrNetworkStatus) { s.Subnets = s.Subnets[:1] },
+		"no interface": func(s *v1.KuryrNetworkStatus) { s.Subnets[1].Routed = false },
 	} {
 		broken := *got.DeepCopy()
 		spoil(&broken)

@@ -280,11 +280,11 @@ func spread(ttl time.Duration, name string) time.Duration {
 func (p *planner) create() {
 	soon := min(p.soon, p.left)
 	coming := min(p.InFlight, p.left-soon)
-	want := Wish{Waiting: p.left - soon - coming}
+	want := Demand{Waiting: p.left - soon - coming}
 	if !p.Scarce {
 		want.Spare = max(0, p.floor()-(p.kept-soon+p.InFlight-coming))
 	}
-	if want == (Wish{}) {
+	if want == (Demand{}) {
 		return
 	}
 	if p.now.Before(p.Hold) {

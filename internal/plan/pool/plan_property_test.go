@@ -35,7 +35,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 		}
 	}
 	switch floor := w.floorOf(s.Levels); {
-	case a.Want != (pool.Wish{}) && w.now.Before(s.Hold):
+	case a.Want != (pool.Demand{}) && w.now.Before(s.Hold):
 		w.fail("asks for %+v while told to hold", a.Want)
 	case a.Want.Waiting < 0 || a.Want.Spare < 0 || a.Want.Waiting > waiting || a.Want.Spare > floor:
 		w.fail("asks for %+v with %d pods waiting and a floor of %d", a.Want, waiting, floor)
@@ -43,7 +43,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 		w.fail("asks for %+v while room is scarce", a.Want)
 	case a.Filled && (s.Levels.Fill == 0 || ready-len(a.Bind) < min(s.Levels.Fill, floor)):
 		w.fail("is filled with %d ready, %d bound", ready, len(a.Bind))
-	case s.NodeGone && a.Want != (pool.Wish{}):
+	case s.NodeGone && a.Want != (pool.Demand{}):
 		w.fail("asks for ports for a node that is gone")
 	}
 	if !s.NodeGone {
@@ -125,7 +125,7 @@ func (w *world) settle() {
 	for range 100_000 {
 		w.look()
 		a := w.plan()
-		moved := a.Writes() || a.Filled || a.Want != (pool.Wish{}) || len(a.Restore)+len(a.Discard) > 0
+		moved := a.Writes() || a.Filled || a.Want != (pool.Demand{}) || len(a.Restore)+len(a.Discard) > 0
 		w.hold = time.Time{}
 		for _, event := range []func() string{w.daemon, w.sends, w.wellAnswered, w.wellApplied, w.deleted, w.wellCollected} {
 			did := event()
@@ -227,7 +227,7 @@ func (w *world) silent() {
 	for range 5 {
 		a := w.plan()
 		a.Levels = pool.Count{}
-		if a.Writes() || a.Want != (pool.Wish{}) || len(a.Restore)+len(a.Discard) > 0 || !a.Wake.IsZero() {
+		if a.Writes() || a.Want != (pool.Demand{}) || len(a.Restore)+len(a.Discard) > 0 || !a.Wake.IsZero() {
 			w.fail("at rest: %+v", a)
 		}
 		w.now = w.now.Add(7 * time.Minute)

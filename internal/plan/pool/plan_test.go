@@ -180,7 +180,7 @@ func describe(a pool.Actions) string {
 	names("repair", a.Repair)
 	names("delete", a.Delete)
 	names("discard", a.Discard)
-	if a.Want != (pool.Wish{}) {
+	if a.Want != (pool.Demand{}) {
 		fmt.Fprintf(&b, "want %d for pods, %d spare\n", a.Want.Waiting, a.Want.Spare)
 	}
 	if a.Filled {

@@ -15,7 +15,7 @@ import (
 type Levels struct {
 	Min      int           // free ports to keep at least
 	Max      int           // free ports to keep at most; 0: no limit
-	Fill     int           // keep so many, up to Max, until there are so many at once; 0: no wish
+	Fill     int           // keep so many, up to Max, until there are so many at once; 0: no demand
 	Batch    int           // ports to ask for in one request at most; 1 at least
 	TTL      time.Duration // a free port above Min is deleted when unused for so long, or a fifth longer
 	Cooldown time.Duration // a port given back rests so long before the next pod
@@ -90,7 +90,7 @@ type Actions struct {
 	Repair  []string  // write the security groups that are to be
 	Delete  []string  // delete the object, and with it the port
 	Discard []string  // delete an unrecorded port that no pod needs
-	Want    Wish      // ports to ask for
+	Want    Demand    // ports to ask for
 	Wake    time.Time // plan again then at the latest; zero: at the next change
 	Levels  Count
 
@@ -98,10 +98,10 @@ type Actions struct {
 	Kept   int  // free ports that stay, or come back
 }
 
-// Wish is the number of ports to request; the caller chooses the number of requests. It replaces
-// the wish of an earlier plan: ports that were requested since are in flight, and the others are
+// Demand is the number of ports to request; the caller chooses the number of requests. It replaces
+// the demand of an earlier plan: ports that were requested since are in flight, and the others are
 // part of it.
-type Wish struct {
+type Demand struct {
 	Waiting int // for pods that nothing is under way for
 	Spare   int // that Min lacks
 }

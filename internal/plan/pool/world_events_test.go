@@ -112,12 +112,12 @@ func (w *world) daemon() string { // plugs for the living, unplugs for the other
 	return nothing
 }
 
-func (w *world) sends() string { // a request of the wish goes to the SDN
-	n := min(w.wish.Waiting, 1+w.r.IntN(w.levels.Batch))
-	w.wish.Waiting -= n
+func (w *world) sends() string { // a request of the demand goes to the SDN
+	n := min(w.demand.Waiting, 1+w.r.IntN(w.levels.Batch))
+	w.demand.Waiting -= n
 	if n == 0 {
-		n = min(w.wish.Spare, w.levels.Batch)
-		w.wish.Spare -= n
+		n = min(w.demand.Spare, w.levels.Batch)
+		w.demand.Spare -= n
 	}
 	if n == 0 || w.now.Before(w.hold) {
 		return nothing
@@ -263,7 +263,7 @@ func (w *world) restarts() string {
 		w.allowed += n
 	}
 	w.allowed += len(w.unrecorded)
-	w.requests, w.unrecorded, w.wish, w.hold = nil, nil, pool.Wish{}, time.Time{}
+	w.requests, w.unrecorded, w.demand, w.hold = nil, nil, pool.Demand{}, time.Time{}
 	clear(w.lookups)
 	clear(w.strays)
 	w.look()

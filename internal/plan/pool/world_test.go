@@ -33,7 +33,7 @@ type world struct {
 	seenPorts map[string]port
 
 	inSDN      map[string]string // ports of the SDN and their security groups
-	wish       pool.Wish
+	demand     pool.Demand
 	requests   []int // under way, by size
 	unrecorded []pool.Unrecorded
 	lookups    map[string]v1.Claim
@@ -171,7 +171,7 @@ func (w *world) plan() pool.Actions {
 	for _, l := range a.Restore {
 		w.lookups[l.Port] = l.Pod
 	}
-	w.wish = a.Want
+	w.demand = a.Want
 	w.spend(a, conflicts)
 	if a.Filled && (w.filled || w.r.IntN(2) == 0) {
 		w.levels.Fill, w.filled = 0, false

@@ -51,7 +51,7 @@ var checks = []check{
 	{Kind{"RouterWithoutGateway", Error, all, "The router of the cluster IPs has no gateway to services.externalNetworkID."}, true, needNothing, routerWithoutGateway},
 	{Kind{"NetworkRouterMissing", Error, part, "Neutron does not show a router of networks or projects, or its external network, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
 	{Kind{"NetworkRouterWithoutGateway", Warning, part, "A router of networks or projects has no external gateway."}, true, needRoutersOfNamespaces, networkRouterWithoutGateway},
-	{Kind{"ServiceLegMissing", Error, part, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
+	{Kind{"ServiceInterfaceMissing", Error, part, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceInterfaceMissing},
 	{Kind{"GivenNetworkMissing", Error, part, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},
 	{Kind{"GivenNetworkNotRouted", Error, part, "No router has a port in a subnet of networks.given or nodes."}, true, needNothing, givenNetworkNotRouted},
 	{Kind{"ProjectMissing", Error, part, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},

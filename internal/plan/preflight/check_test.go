@@ -51,7 +51,7 @@ func sound() facts {
 	n.Networks.Value = map[string]sdn.SurveyedNetwork{
 		"pods-net": {ID: "pods-net", MTU: 1442, Type: "geneve"}, "services-net": {ID: "services-net", MTU: 1442, Type: "geneve"}, "public": {ID: "public", External: true},
 	}
-	n.Legs.Value = []sdn.RouterLeg{
+	n.RouterInterfaces.Value = []sdn.RouterInterface{
 		{RouterID: "router", SubnetID: "pods", Address: addr("10.1.0.1")},
 		{RouterID: "router", SubnetID: "services", Address: addr("10.97.255.254")},
 	}
@@ -125,33 +125,33 @@ var broken = []row{
 	{name: "NetworkDown", says: "pods-net is switched off", change: func(f *facts) {
 		changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Down = true })
 	}},
-	{name: "PodSubnetNotRouted", says: "pods (k8s-pods)", change: func(f *facts) { f.Networks.Legs.Value = f.Networks.Legs.Value[1:] }},
-	{name: "PodSubnetNotRouted", says: "pods", remedy: "router add subnet ROUTER pods", change: func(f *facts) { f.Networks.Legs.Value = f.Networks.Legs.Value[1:] }},
+	{name: "PodSubnetNotRouted", says: "pods (k8s-pods)", change: func(f *facts) { f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:] }},
+	{name: "PodSubnetNotRouted", says: "pods", remedy: "router add subnet ROUTER pods", change: func(f *facts) { f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:] }},
 	{name: "PodSubnetNotRouted", says: "pods", remedy: "port create --network pods-net --fixed-ip subnet=pods router", change: func(f *facts) {
-		f.Networks.Legs.Value = f.Networks.Legs.Value[1:]
+		f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:]
 		changed(f.Networks.Subnets.Value, "pods", func(s *sdn.SurveyedSubnet) { s.Gateway = netip.Addr{} })
 	}},
 	{name: "PodSubnetNotRouted", says: "a router outside of Neutron", remedy: "network show pods-net", warning: true, change: func(f *facts) {
-		f.Networks.Legs.Value = f.Networks.Legs.Value[1:]
+		f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:]
 		changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Type, n.Physical = "vlan", "datacentre" })
 	}},
 	{name: "PodSubnetNotRouted", says: "a router outside of Neutron", warning: true, change: func(f *facts) { // the owner does not see the type
-		f.Networks.Legs.Value, f.Networks.ProjectID = f.Networks.Legs.Value[1:], "mine"
+		f.Networks.RouterInterfaces.Value, f.Networks.ProjectID = f.Networks.RouterInterfaces.Value[1:], "mine"
 		changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Type, n.ProjectID = "", "mine" })
 	}},
 	{name: "PodSubnetNotRouted", says: "only to administrators and to the network's owner", unknown: true, change: func(f *facts) {
-		f.Networks.Legs.Value, f.Networks.ProjectID = f.Networks.Legs.Value[1:], "mine"
+		f.Networks.RouterInterfaces.Value, f.Networks.ProjectID = f.Networks.RouterInterfaces.Value[1:], "mine"
 		changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Type, n.ProjectID = "", "theirs" })
 	}},
 	{name: "PodSubnetNotRouted", says: "503", unknown: true, change: func(f *facts) {
-		f.Networks.Legs.Value = f.Networks.Legs.Value[1:]
+		f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:]
 		f.Networks.Networks.Err, f.Networks.Networks.Value = errDown, nil
 	}},
 	{name: "AddressesOverlap", says: "503", unknown: true, change: func(f *facts) { f.Networks.Networks.Err, f.Networks.Networks.Value = errDown, nil }},
 	{name: "PodSubnetNotRouted", says: "503", unknown: true, change: func(f *facts) { f.Networks.Subnets.Err, f.Networks.Subnets.Value = errDown, nil }},
-	{name: "ServiceSubnetNotRouted", says: "services", change: func(f *facts) { f.Networks.Legs.Value = f.Networks.Legs.Value[:1] }},
-	{name: "ServiceSubnetNotRouted", says: "503", unknown: true, change: func(f *facts) { f.Networks.Legs.Err = errDown }},
-	{name: "RoutersDiffer", says: "on router other", remedy: "openstack router show other\nopenstack router show router", change: func(f *facts) { f.Networks.Legs.Value[1].RouterID = "other" }},
+	{name: "ServiceSubnetNotRouted", says: "services", change: func(f *facts) { f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[:1] }},
+	{name: "ServiceSubnetNotRouted", says: "503", unknown: true, change: func(f *facts) { f.Networks.RouterInterfaces.Err = errDown }},
+	{name: "RoutersDiffer", says: "on router other", remedy: "openstack router show other\nopenstack router show router", change: func(f *facts) { f.Networks.RouterInterfaces.Value[1].RouterID = "other" }},
 	{name: "RouterDown", says: "router is switched off", change: func(f *facts) {
 		changed(f.Networks.Routers.Value, "router", func(r *sdn.Router) { r.Down = true })
 	}},
@@ -340,26 +340,26 @@ func TestNoFinding(t *testing.T) {
 			f.Cluster.ServiceCIDRs = sdn.Read[[]netip.Prefix]{Err: fmt.Errorf("no such kind: %w", sdn.ErrNotFound)}
 		}},
 		{"Services left alone, and no router", func(f *facts) {
-			f.Config.ServiceSubnetIDs, f.Networks.Legs.Value = nil, nil
+			f.Config.ServiceSubnetIDs, f.Networks.RouterInterfaces.Value = nil, nil
 			f.Cluster.Services = sdn.Read[[]preflight.Service]{}
 			f.Networks.Networks.Value["public"] = sdn.SurveyedNetwork{}
 		}},
 		{"one subnet for pods and VIPs", func(f *facts) {
 			f.Config.PodSubnets, f.Config.NodeMTU = [][]string{{"services"}}, 1500
 			f.Networks.SecurityGroups.Value["group"] = sdn.SurveyedGroup{In: []sdn.SurveyedRule{{}}}
-			f.Networks.Legs.Value = f.Networks.Legs.Value[1:]
+			f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[1:]
 		}},
 		{"a second subnet beside a full one", func(f *facts) {
 			more := f.Networks.Subnets.Value["pods"]
 			more.ID, more.Prefix, more.Gateway = "more", prefix("10.2.0.0/16"), addr("10.2.0.1")
 			f.Networks.Subnets.Value["more"] = more
 			f.Config.PodSubnets = [][]string{{"pods", "more"}}
-			f.Networks.Legs.Value = append(f.Networks.Legs.Value, sdn.RouterLeg{RouterID: "router", SubnetID: "more", Address: addr("10.2.0.1")})
+			f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value, sdn.RouterInterface{RouterID: "router", SubnetID: "more", Address: addr("10.2.0.1")})
 			f.Networks.Addresses.Value = usages{"pods": {Used: 9, Limit: 9}, "more": {Limit: 9}}
 		}},
 		{"a cloud without Neutron's routers", func(f *facts) {
 			f.Networks.Extensions.Value = slices.DeleteFunc(f.Networks.Extensions.Value, func(e string) bool { return e == "router" })
-			f.Networks.Legs.Value, f.Networks.Routers.Value, f.Networks.BindsShown = nil, nil, nil
+			f.Networks.RouterInterfaces.Value, f.Networks.Routers.Value, f.Networks.BindsShown = nil, nil, nil
 		}},
 		{"a subnet of pods of a family that no Service has", func(f *facts) {
 			f.Networks.Subnets.Value["pods-6"] = sdn.SurveyedSubnet{ID: "pods-6", NetworkID: "pods-net", Prefix: prefix("fd00:1::/64")}
@@ -369,7 +369,7 @@ func TestNoFinding(t *testing.T) {
 			f.Networks.Subnets.Value["pods-6"] = sdn.SurveyedSubnet{
 				ID: "pods-6", NetworkID: "pods-net", Prefix: prefix("fd00:1::/64"), Gateway: addr("fe80::1"), Routes: []v1.Route{{Destination: "fd00:9::/64", Gateway: "fe80::2"}},
 			}
-			f.Networks.Legs.Value = append(f.Networks.Legs.Value, sdn.RouterLeg{RouterID: "router", SubnetID: "pods-6", Address: addr("fd00:1::1")})
+			f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value, sdn.RouterInterface{RouterID: "router", SubnetID: "pods-6", Address: addr("fd00:1::1")})
 			f.Config.PodSubnets = append(f.Config.PodSubnets, []string{"pods-6"})
 		}},
 		{"a range in two subnets together", func(f *facts) {
@@ -380,7 +380,7 @@ func TestNoFinding(t *testing.T) {
 			more.Gateway, more.Pools = netip.Addr{}, nil
 			f.Networks.Subnets.Value["services"], f.Networks.Subnets.Value["more"] = whole, more
 			f.Config.ServiceSubnetIDs = append(f.Config.ServiceSubnetIDs, "more")
-			f.Networks.Legs.Value = append(f.Networks.Legs.Value, sdn.RouterLeg{RouterID: "router", SubnetID: "more", Address: addr("10.96.128.1")})
+			f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value, sdn.RouterInterface{RouterID: "router", SubnetID: "more", Address: addr("10.96.128.1")})
 		}},
 		{"nodes on the pods' physical network", func(f *facts) {
 			f.Cluster.Nodes.Value[1].Addresses = []netip.Addr{addr("10.1.0.12")}
@@ -407,7 +407,7 @@ func TestNoFinding(t *testing.T) {
 			f.Networks.Addresses.Value["pods"] = sdn.Usage{Used: 100, Limit: 100}
 		}},
 		{"an administrator without any port of a router in the pods' subnet", func(f *facts) {
-			f.Config.ServiceSubnetIDs, f.Networks.Legs.Value, f.Networks.BindsShown = nil, nil, nil
+			f.Config.ServiceSubnetIDs, f.Networks.RouterInterfaces.Value, f.Networks.BindsShown = nil, nil, nil
 			f.Cluster.Services = sdn.Read[[]preflight.Service]{}
 		}},
 	} {

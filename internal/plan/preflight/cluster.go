@@ -90,7 +90,7 @@ func serviceRangeShared(f *Facts, k Kind) []Finding {
 // one that is the address of a router.
 func (f *Facts) otherGateway(s sdn.SurveyedSubnet, p netip.Prefix) []string {
 	set := fmt.Sprintf("openstack subnet set --gateway ADDRESS %s # outside of %s and of the allocation pools", s.ID, p)
-	for _, l := range f.Networks.Legs.Value {
+	for _, l := range f.Networks.RouterInterfaces.Value {
 		if l.SubnetID == s.ID && l.Address == s.Gateway {
 			return []string{
 				fmt.Sprintf("openstack router remove subnet %s %s # cuts the subnet off until the last command", l.RouterID, s.ID), set,

@@ -19,14 +19,14 @@ func subnet(f *facts, id, network, cidr string) {
 	f.Networks.Subnets.Value[id] = sdn.SurveyedSubnet{ID: id, NetworkID: network, Prefix: prefix(cidr), Gateway: prefix(cidr).Addr().Next()}
 }
 
-// leg gives a router a port in a subnet.
-func leg(f *facts, router, subnet, address string) {
-	f.Networks.Legs.Value = append(f.Networks.Legs.Value, sdn.RouterLeg{RouterID: router, SubnetID: subnet, Address: addr(address)})
+// iface gives a router a port in a subnet.
+func iface(f *facts, router, subnet, address string) {
+	f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value, sdn.RouterInterface{RouterID: router, SubnetID: subnet, Address: addr(address)})
 }
 
 // noPort takes a subnet from all routers.
 func noPort(f *facts, subnet string) {
-	f.Networks.Legs.Value = slices.DeleteFunc(f.Networks.Legs.Value, func(l sdn.RouterLeg) bool { return l.SubnetID == subnet })
+	f.Networks.RouterInterfaces.Value = slices.DeleteFunc(f.Networks.RouterInterfaces.Value, func(l sdn.RouterInterface) bool { return l.SubnetID == subnet })
 }
 
 func without(f *facts, extension string) {
@@ -42,14 +42,14 @@ func moreServices(f *facts) {
 	subnet(f, "services-2", "more-net", "10.98.0.0/16")
 	f.Networks.Networks.Value["more-net"] = sdn.SurveyedNetwork{ID: "more-net", MTU: 1442, Type: "geneve"}
 	f.Config.ServiceSubnetIDs = append(f.Config.ServiceSubnetIDs, "services-2")
-	leg(f, "router", "services-2", "10.98.0.1")
+	iface(f, "router", "services-2", "10.98.0.1")
 }
 
 // morePods gives pods a second subnet, on the router, for when the first one is full.
 func morePods(f *facts) {
 	subnet(f, "pods-2", "pods-net", "10.2.0.0/16")
 	f.Config.PodSubnets = [][]string{{"pods", "pods-2"}}
-	leg(f, "router", "pods-2", "10.2.0.1")
+	iface(f, "router", "pods-2", "10.2.0.1")
 }
 
 // dual gives DNS a second address, of IPv6, which no subnet has.
@@ -100,14 +100,14 @@ var holds = []hold{
 	{"the router is off", "RouterDown", true, faults(apart, func(f *facts) { routerOff(f, "router") })},
 	{"a project's router is off", "RouterDown", false, faults(apart, func(f *facts) { routerOff(f, "theirs") })},
 	{"a router beside the gateway is off", "RouterDown", false, faults(func(f *facts) {
-		leg(f, "beside", "pods", "10.1.0.2")
+		iface(f, "beside", "pods", "10.1.0.2")
 		f.Networks.Routers.Value["beside"] = sdn.Router{ID: "beside", Down: true}
 	})},
 	{"a router is off where Services have no address, pods are on none of Neutron's", "RouterDown", false, faults(moreServices, func(f *facts) {
 		noPort(f, "pods")
 		noPort(f, "services-2")
 		changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Type, n.Physical = "vlan", "datacentre" })
-		leg(f, "other", "services-2", "10.98.0.1")
+		iface(f, "other", "services-2", "10.98.0.1")
 		f.Networks.Routers.Value["other"] = sdn.Router{ID: "other", Down: true}
 	})},
 	{"both routers are off", "RouterDown", true, faults(apart, func(f *facts) {
@@ -119,7 +119,7 @@ var holds = []hold{
 	})},
 	{"that of a subnet without Services has none", "RouterWithoutGateway", false, faults(moreServices, func(f *facts) {
 		noPort(f, "services-2")
-		leg(f, "inside", "services-2", "10.98.0.1")
+		iface(f, "inside", "services-2", "10.98.0.1")
 		f.Networks.Routers.Value["inside"] = sdn.Router{ID: "inside"}
 	})},
 	{"no route to the Services", "ServiceRouteMissing", true, faults(func(f *facts) {

@@ -97,9 +97,9 @@ func networkRouterWithoutGateway(f *Facts, k Kind) []Finding {
 	return out
 }
 
-// serviceLegMissing reports routers of pods that have no leg in a subnet of cluster IPs. The common
+// serviceInterfaceMissing reports routers of pods that have no interface in a subnet of cluster IPs. The common
 // pods' routers are the subject of RoutersDiffer.
-func serviceLegMissing(f *Facts, k Kind) []Finding {
+func serviceInterfaceMissing(f *Facts, k Kind) []Finding {
 	if !f.serves() || !f.routed() {
 		return nil
 	}
@@ -112,7 +112,7 @@ func serviceLegMissing(f *Facts, k Kind) []Finding {
 			}
 		}
 	}
-	if err := f.Networks.Legs.Err; err != nil && len(all) > 0 {
+	if err := f.Networks.RouterInterfaces.Err; err != nil && len(all) > 0 {
 		return append(out, k.unknown("routers of networks", "they have ports in the subnets of "+fieldServices, err)...)
 	}
 	seen := map[string]bool{}

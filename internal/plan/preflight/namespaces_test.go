@@ -27,8 +27,8 @@ func apart(f *facts) {
 	}
 	n := &f.Networks
 	n.Routers.Value["theirs"] = sdn.Router{ID: "theirs", ExternalNetwork: "public"}
-	n.Legs.Value = append(n.Legs.Value, sdn.RouterLeg{RouterID: "theirs", SubnetID: "services", Address: addr("10.97.0.9")},
-		sdn.RouterLeg{RouterID: "router", SubnetID: "storage", Address: addr("10.2.0.1")})
+	n.RouterInterfaces.Value = append(n.RouterInterfaces.Value, sdn.RouterInterface{RouterID: "theirs", SubnetID: "services", Address: addr("10.97.0.9")},
+		sdn.RouterInterface{RouterID: "router", SubnetID: "storage", Address: addr("10.2.0.1")})
 	n.SecurityGroups.Value["blue-group"] = sdn.SurveyedGroup{ID: "blue-group", In: []sdn.SurveyedRule{{Remote: prefix("192.0.2.0/24")}}}
 	n.Subnets.Value["storage"] = sdn.SurveyedSubnet{ID: "storage", NetworkID: "storage-net", Prefix: prefix("10.2.0.0/24"), Gateway: addr("10.2.0.1")}
 	n.Networks.Value["storage-net"] = sdn.SurveyedNetwork{ID: "storage-net", Type: "geneve"}
@@ -65,7 +65,7 @@ var brokenNetworks = []row{
 	{name: "NetworkRouterMissing", says: "storage-net is not external", change: with(func(f *facts) {
 		f.Config.OwnRouters = []preflight.Named{{Field: "networks.router.externalNetworkID", ID: "storage-net"}}
 	})},
-	{name: "ServiceLegMissing", says: "makes for namespace lab has no route to subnet services", warning: true, change: with(func(f *facts) {
+	{name: "ServiceInterfaceMissing", says: "makes for namespace lab has no route to subnet services", warning: true, change: with(func(f *facts) {
 		f.Cluster.Namespaces.Value[1].RouterID, f.Cluster.Namespaces.Value[1].Router = "", &v1.NetworkRouter{}
 	})},
 	{name: "NetworkRouterMissing", says: "no router for the networks of namespace lab", warning: true, change: with(func(f *facts) { f.Cluster.Namespaces.Value[1].RouterID = "" })},
@@ -76,12 +76,12 @@ var brokenNetworks = []row{
 	{name: "NetworkRouterWithoutGateway", says: "theirs has no gateway", remedy: "--external-gateway public theirs", change: with(func(f *facts) {
 		changed(f.Networks.Routers.Value, "theirs", func(r *sdn.Router) { r.ExternalNetwork = "" })
 	})},
-	{name: "ServiceLegMissing", says: "Router theirs has neither a port in subnet services", remedy: "fixed-ip subnet=services", change: with(func(f *facts) {
-		f.Networks.Legs.Value = append(f.Networks.Legs.Value[:2:2], f.Networks.Legs.Value[3:]...)
+	{name: "ServiceInterfaceMissing", says: "Router theirs has neither a port in subnet services", remedy: "fixed-ip subnet=services", change: with(func(f *facts) {
+		f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value[:2:2], f.Networks.RouterInterfaces.Value[3:]...)
 	})},
-	{name: "ServiceLegMissing", says: "Router other has neither", remedy: "openstack router add port other", change: with(func(f *facts) {
+	{name: "ServiceInterfaceMissing", says: "Router other has neither", remedy: "openstack router add port other", change: with(func(f *facts) {
 		f.Networks.Routers.Value["other"] = sdn.Router{ID: "other"}
-		f.Networks.Legs.Value[3].RouterID = "other"
+		f.Networks.RouterInterfaces.Value[3].RouterID = "other"
 	})},
 	{name: "GivenNetworkMissing", says: "does not show subnet storage", change: with(func(f *facts) { delete(f.Networks.Subnets.Value, "storage") })},
 	{name: "GivenNetworkMissing", says: "does not show network gone", change: with(func(f *facts) { f.Config.Given[0].NetworkID = "gone" })},
@@ -89,7 +89,7 @@ var brokenNetworks = []row{
 		f.Config.Given[0].SubnetIDs = []string{"storage", "pods"}
 	})},
 	{name: "GivenNetworkNotRouted", says: "No router has a port in subnet storage", remedy: "router add subnet ROUTER storage", change: with(func(f *facts) {
-		f.Networks.Legs.Value = f.Networks.Legs.Value[:3]
+		f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[:3]
 	})},
 	{name: "ProjectMissing", says: "Keystone has no project blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled = nil })},
 	{name: "ProjectMissing", says: "blue is disabled", remedy: "openstack project set --enable blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled["blue"] = false })},
@@ -116,8 +116,8 @@ func TestNoFindingOfNetworks(t *testing.T) {
 		"a project that Keystone hides": func(f *facts) {
 			f.Networks.Projects.Value = sdn.SurveyedProjects{Hidden: []string{"blue"}}
 		},
-		"a route in place of a leg": func(f *facts) {
-			f.Networks.Legs.Value = append(f.Networks.Legs.Value[:2:2], f.Networks.Legs.Value[3:]...)
+		"a route in place of an interface": func(f *facts) {
+			f.Networks.RouterInterfaces.Value = append(f.Networks.RouterInterfaces.Value[:2:2], f.Networks.RouterInterfaces.Value[3:]...)
 			changed(f.Networks.Routers.Value, "theirs", func(r *sdn.Router) { r.Routes = []v1.Route{{Destination: "10.96.0.0/12", Gateway: "203.0.113.9"}} })
 		},
 		"a rule for the members of a group": func(f *facts) {
@@ -128,7 +128,7 @@ func TestNoFindingOfNetworks(t *testing.T) {
 		},
 		"no Services": func(f *facts) {
 			f.Config.ServiceSubnetIDs = nil
-			f.Networks.Legs.Value = f.Networks.Legs.Value[:1]
+			f.Networks.RouterInterfaces.Value = f.Networks.RouterInterfaces.Value[:1]
 		},
 	} {
 		f := sound()

@@ -22,7 +22,7 @@ func needRouters(f *Facts) error {
 	if !f.routed() {
 		return nil
 	}
-	return f.Networks.Routers.Err // it is the error of subnets and legs, too, if these were not read
+	return f.Networks.Routers.Err // it is the error of subnets and interfaces, too, if these were not read
 }
 
 func needRanges(f *Facts) error {
@@ -46,8 +46,8 @@ func needProviders(f *Facts) error {
 
 // needPort is for what the ports of routers show.
 func needPort(f *Facts) error {
-	if f.Networks.Legs.Err != nil {
-		return f.Networks.Legs.Err
+	if f.Networks.RouterInterfaces.Err != nil {
+		return f.Networks.RouterInterfaces.Err
 	}
 	if n, _ := f.network(f.Config.PodSubnetIDs()); n.Type != "" {
 		return nil // the credential is an administrator's

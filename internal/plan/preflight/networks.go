@@ -181,9 +181,9 @@ func mtuMismatch(f *Facts, k Kind) []Finding {
 	return out
 }
 
-// seesLegs reports whether the credential sees each port of a router in a subnet: as an
+// seesRouterInterfaces reports whether the credential sees each port of a router in a subnet: as an
 // administrator, or as the owner of the network.
-func (f *Facts) seesLegs(s sdn.SurveyedSubnet) bool {
+func (f *Facts) seesRouterInterfaces(s sdn.SurveyedSubnet) bool {
 	n, own := f.Networks.Networks.Value[s.NetworkID], f.Networks.ProjectID
 	return n.Type != "" || own != "" && sdn.SameID(n.ProjectID, own)
 }

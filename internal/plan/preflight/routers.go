@@ -12,10 +12,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// routersOf returns the routers with a leg in a subnet, sorted.
+// routersOf returns the routers with an interface in a subnet, sorted.
 func (f *Facts) routersOf(subnetID string) []string {
 	var ids []string
-	for _, l := range f.Networks.Legs.Value {
+	for _, l := range f.Networks.RouterInterfaces.Value {
 		if l.SubnetID == subnetID {
 			ids = append(ids, l.RouterID)
 		}
@@ -75,12 +75,12 @@ func (f *Facts) notRouted(k Kind, field string, ids []string, effect string) []F
 	if !f.routed() || len(ids) == 0 {
 		return nil
 	}
-	if err := f.Networks.Legs.Err; err != nil {
+	if err := f.Networks.RouterInterfaces.Err; err != nil {
 		return k.unknown(field, "routers have ports in its subnets", err)
 	}
 	k = k.ifAll(f.all(func(id string) bool {
 		s := f.Networks.Subnets.Value[id]
-		return slices.Contains(ids, id) && f.seesLegs(s) && f.virtual(s) && len(f.routersOf(id)) == 0 && !f.shared(id)
+		return slices.Contains(ids, id) && f.seesRouterInterfaces(s) && f.virtual(s) && len(f.routersOf(id)) == 0 && !f.shared(id)
 	}))
 	var out []Finding
 	for _, s := range f.subnets(ids) {
@@ -98,7 +98,7 @@ func (f *Facts) unrouted(k Kind, field string, s sdn.SurveyedSubnet, effect stri
 	if err := f.Networks.Networks.Err; err != nil {
 		return k.unknown(object, "a router has a port in subnet "+name, err)
 	}
-	if !f.seesLegs(s) {
+	if !f.seesRouterInterfaces(s) {
 		return k.unknown(object, "a router has a port in subnet "+name, errors.New("Neutron shows none to this credential, and shows all ports of "+
 			"network "+s.NetworkID+" only to administrators and to the network's owner"))
 	}
@@ -121,7 +121,7 @@ func (f *Facts) shared(id string) bool {
 // routersDiffer reports subnets of pods and of Services, of one IP family, without a router of both.
 // No command is safe: to remove a router's port from a subnet cuts the subnet off.
 func routersDiffer(f *Facts, k Kind) []Finding {
-	if err := f.Networks.Legs.Err; err != nil && f.serves() {
+	if err := f.Networks.RouterInterfaces.Err; err != nil && f.serves() {
 		return k.unknown(fieldServices, "its subnets are on the router of the pods' subnets", err)
 	}
 	var out []Finding
@@ -168,7 +168,7 @@ var errHidden = errors.New("Neutron does not show the router to this credential"
 // routers of the subnet.
 func (f *Facts) cutOff(subnetID string) bool {
 	on, off := 0, 0
-	for _, l := range f.Networks.Legs.Value {
+	for _, l := range f.Networks.RouterInterfaces.Value {
 		switch down := f.Networks.Routers.Value[l.RouterID].Down; {
 		case l.SubnetID != subnetID:
 		case l.Address == f.Networks.Subnets.Value[subnetID].Gateway:
@@ -253,21 +253,21 @@ func (f *Facts) withoutGateway(k Kind, s sdn.SurveyedSubnet, r sdn.Router) Findi
 func gatewayNotRouter(f *Facts, k Kind) []Finding {
 	var out []Finding
 	for _, s := range f.subnets(f.Config.PodSubnetIDs()) {
-		var legs []string
+		var ifaces []string
 		right := false
-		for _, l := range f.Networks.Legs.Value {
+		for _, l := range f.Networks.RouterInterfaces.Value {
 			if l.SubnetID == s.ID {
-				legs = append(legs, l.Address.String())
+				ifaces = append(ifaces, l.Address.String())
 				right = right || l.Address == s.Gateway
 			}
 		}
-		if right || len(legs) == 0 || !s.Gateway.IsValid() || s.Gateway.IsLinkLocalUnicast() {
+		if right || len(ifaces) == 0 || !s.Gateway.IsValid() || s.Gateway.IsLinkLocalUnicast() {
 			continue
 		}
 		out = append(out, k.found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
 			"The gateway of subnet %s is %s, and its router's address is %s. Pods send what leaves the subnet to the gateway; Kuryr cannot see whether a machine there passes it on. "+
 				"If nothing has that address: remove the router from the subnet and add it again, which cuts the subnet off meanwhile. The router then has it.",
-			named(s.ID, s.Name), s.Gateway, list(legs)), fmt.Sprintf("openstack port list --fixed-ip subnet=%s,ip-address=%s", s.ID, s.Gateway)))
+			named(s.ID, s.Name), s.Gateway, list(ifaces)), fmt.Sprintf("openstack port list --fixed-ip subnet=%s,ip-address=%s", s.ID, s.Gateway)))
 	}
 	return out
 }

@@ -63,19 +63,19 @@ const (
 	ListSecurityGroups  = "ListSecurityGroups"
 	DeleteSecurityGroup = "DeleteSecurityGroup"
 
-	CreateNetwork      = "CreateNetwork"
-	GetNetwork         = "Network"
-	GetGivenNetwork    = "GivenNetwork"
-	ListNetworks       = "ListNetworks"
-	GetSubnetPool      = "SubnetPool"
-	NetworkInUse       = "InUse"
-	DeleteNetwork      = "DeleteNetwork"
-	CreateSubnet       = "CreateSubnet"
-	UpdateSubnet       = "UpdateSubnet"
-	DeleteSubnet       = "DeleteSubnet"
-	AddLeg             = "AddLeg"
-	RemoveLeg          = "RemoveLeg"
-	GetRouterAddresses = "RouterAddresses"
+	CreateNetwork         = "CreateNetwork"
+	GetNetwork            = "Network"
+	GetGivenNetwork       = "GivenNetwork"
+	ListNetworks          = "ListNetworks"
+	GetSubnetPool         = "SubnetPool"
+	NetworkInUse          = "InUse"
+	DeleteNetwork         = "DeleteNetwork"
+	CreateSubnet          = "CreateSubnet"
+	UpdateSubnet          = "UpdateSubnet"
+	DeleteSubnet          = "DeleteSubnet"
+	AddRouterInterface    = "AddRouterInterface"
+	RemoveRouterInterface = "RemoveRouterInterface"
+	GetRouterAddresses    = "RouterAddresses"
 
 	CreateRouter = "CreateRouter"
 	GetRouter    = "Router"
@@ -195,7 +195,7 @@ func (c *Cloud) AddSubnet(s Subnet) {
 	c.subnets[s.ID] = s
 }
 
-// RemoveSubnet removes a subnet that no port uses any more, with the legs of routers in it.
+// RemoveSubnet removes a subnet that no port uses any more, with the interfaces of routers in it.
 func (c *Cloud) RemoveSubnet(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -266,7 +266,7 @@ func (c *Cloud) networkWith(n *network, subnetIDs []string) sdn.Network {
 	return out
 }
 
-// subnetWith is a subnet with its legs, whoever made it.
+// subnetWith is a subnet with its interfaces, whoever made it.
 func (c *Cloud) subnetWith(id string) sdn.OwnSubnet {
 	s := c.subnets[id]
 	out := sdn.OwnSubnet{ID: s.ID, NetworkID: s.NetworkID, IPVersion: 6, Prefix: s.Prefix, Gateway: s.Gateway}
@@ -278,7 +278,7 @@ func (c *Cloud) subnetWith(id string) sdn.OwnSubnet {
 		out.SubnetUpdate = cloneUpdate(own.SubnetUpdate)
 	}
 	for _, r := range c.routers {
-		if r.legs[id] {
+		if r.ifaces[id] {
 			out.RouterIDs = append(out.RouterIDs, r.id)
 		}
 	}

@@ -51,9 +51,9 @@ func (c networkCloud) MakeFullNetwork(*testing.T) (string, netip.Prefix) {
 	return full.NetworkID, full.Prefix
 }
 
-func (c networkCloud) NeedLeg(_ *testing.T, _, subnetID string) func() {
-	c.Cloud.NeedLeg("r", subnetID, true)
-	return func() { c.Cloud.NeedLeg("r", subnetID, false) }
+func (c networkCloud) NeedRouterInterface(_ *testing.T, _, subnetID string) func() {
+	c.Cloud.NeedRouterInterface("r", subnetID, true)
+	return func() { c.Cloud.NeedRouterInterface("r", subnetID, false) }
 }
 
 func (c networkCloud) LoseAnswer(*testing.T) bool {
@@ -72,7 +72,7 @@ func TestContractOfNetworks(t *testing.T) {
 		c.AddRouter("r", netip.MustParseAddr("203.0.113.5"))
 		lose := &atomic.Bool{}
 		c.After = func(_ context.Context, call string, n int) error {
-			lost := lose.Load() && n == 1 && slices.Contains([]string{memory.CreateNetwork, memory.CreateSubnet, memory.CreateRouter, memory.AddLeg}, call)
+			lost := lose.Load() && n == 1 && slices.Contains([]string{memory.CreateNetwork, memory.CreateSubnet, memory.CreateRouter, memory.AddRouterInterface}, call)
 			if lost {
 				return sdn.ErrUnavailable
 			}
@@ -138,22 +138,22 @@ func TestNetworksBehindTheBackendsBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetLegLimit("r", 0)
-	if err := b.AddLeg(t.Context(), "r", s.ID); !errors.Is(err, sdn.ErrRouterFull) {
-		t.Errorf("AddLeg of a router that can take no more: %v", err)
+	c.SetInterfaceLimit("r", 0)
+	if err := b.AddRouterInterface(t.Context(), "r", s.ID); !errors.Is(err, sdn.ErrRouterFull) {
+		t.Errorf("AddRouterInterface of a router that can take no more: %v", err)
 	}
-	c.SetLegLimit("r", 1)
+	c.SetInterfaceLimit("r", 1)
 	for range 2 {
-		if err := b.AddLeg(t.Context(), "r", s.ID); err != nil {
+		if err := b.AddRouterInterface(t.Context(), "r", s.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.CreatePorts(t.Context(), owner, sdn.PortRequest{SubnetIDs: []string{s.ID}}, 3); err != nil {
 		t.Fatal(err)
 	}
-	c.CutLeg("r", s.ID)
+	c.CutRouterInterface("r", s.ID)
 	if got, err := b.Network(t.Context(), n.ID); err != nil || len(got.Subnets[0].RouterIDs) != 0 {
-		t.Errorf("Network after CutLeg = %+v, %v", got, err)
+		t.Errorf("Network after CutRouterInterface = %+v, %v", got, err)
 	}
 	c.EditNetwork(n.ID, func(n *sdn.Network) { n.MTU = 1000 })
 	c.EditSubnet(s.ID, func(u *sdn.SubnetUpdate) { u.DNSServers = []netip.Addr{netip.MustParseAddr("10.7.0.53")} })

@@ -33,9 +33,9 @@ func (c *Cloud) ForbidSNAT(forbidden bool) {
 
 // RouterItem is a router that a backend made, and its cluster.
 type RouterItem struct {
-	Cluster string
-	Router  sdn.OwnRouter
-	Legs    int
+	Cluster          string
+	Router           sdn.OwnRouter
+	RouterInterfaces int
 }
 
 // Routers returns all routers that backends made, sorted by ID.
@@ -44,7 +44,7 @@ func (c *Cloud) Routers() (all []RouterItem) {
 	defer c.mu.Unlock()
 	for _, r := range c.routers {
 		if r.cluster != "" {
-			all = append(all, RouterItem{Cluster: r.cluster, Router: r.shown(), Legs: len(r.legs)})
+			all = append(all, RouterItem{Cluster: r.cluster, Router: r.shown(), RouterInterfaces: len(r.ifaces)})
 		}
 	}
 	slices.SortFunc(all, func(a, b RouterItem) int { return strings.Compare(a.Router.ID, b.Router.ID) })
@@ -77,7 +77,7 @@ func (b *Backend) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.Ro
 		if c.routerQuota >= 0 && len(c.routers) >= c.routerQuota {
 			return sdn.OwnRouter{}, fmt.Errorf("creating router %s: quota of %d routers: %w", spec.Name, c.routerQuota, sdn.ErrProjectQuota)
 		}
-		r := &router{cluster: b.cluster, created: c.now(), legs: map[string]bool{}, needed: map[string]bool{}, room: -1}
+		r := &router{cluster: b.cluster, created: c.now(), ifaces: map[string]bool{}, needed: map[string]bool{}, room: -1}
 		r.own = sdn.OwnRouter{Name: spec.Name, Owner: owner, ProjectID: spec.ProjectID}
 		if err := c.setGateway(r, spec.Gateway); err != nil {
 			return sdn.OwnRouter{}, fmt.Errorf("creating router %s: %w", spec.Name, err)
@@ -190,8 +190,8 @@ func (b *Backend) DeleteRouter(ctx context.Context, id string) error {
 		if r == nil || r.cluster != b.cluster {
 			return nil
 		}
-		if len(r.legs) > 0 {
-			return fmt.Errorf("deleting router %s, which has %d interfaces: %w", id, len(r.legs), sdn.ErrConflict)
+		if len(r.ifaces) > 0 {
+			return fmt.Errorf("deleting router %s, which has %d interfaces: %w", id, len(r.ifaces), sdn.ErrConflict)
 		}
 		b.cloud.dropGateway(r)
 		delete(b.cloud.routers, id)
@@ -298,7 +298,7 @@ func (c *Cloud) neighbours(r *router, networkID, address string) bool {
 		return false
 	}
 	for id, s := range c.subnets {
-		if (r.legs[id] || s.NetworkID == networkID) && s.Prefix.Contains(a) {
+		if (r.ifaces[id] || s.NetworkID == networkID) && s.Prefix.Contains(a) {
 			return true
 		}
 	}

@@ -38,16 +38,16 @@ func (b *Backend) SubnetPool(ctx context.Context, id string) (sdn.SubnetPool, er
 	})
 }
 
-// router is a router and the subnets that it has a leg in.
+// router is a router and the subnets that it has an interface in.
 type router struct {
 	id        string
 	cluster   string // empty: no backend made it
 	created   time.Time
 	own       sdn.OwnRouter // of a router that a backend made
 	addresses []netip.Addr
-	legs      map[string]bool
-	needed    map[string]bool // legs that something needs
-	room      int             // the most legs; negative: no limit
+	ifaces    map[string]bool
+	needed    map[string]bool // interfaces that something needs
+	room      int             // the most interfaces; negative: no limit
 }
 
 // AddSubnetPool adds a subnet pool, or replaces the one of the same ID.
@@ -58,32 +58,32 @@ func (c *Cloud) AddSubnetPool(p SubnetPool) {
 	c.subnetPools[p.ID] = p
 }
 
-// AddRouter adds a router without legs, whose gateway has these addresses in an external network.
+// AddRouter adds a router without interfaces, whose gateway has these addresses in an external network.
 func (c *Cloud) AddRouter(id string, addresses ...netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.routers[id] = &router{id: id, addresses: addresses, legs: map[string]bool{}, needed: map[string]bool{}, room: -1}
+	c.routers[id] = &router{id: id, addresses: addresses, ifaces: map[string]bool{}, needed: map[string]bool{}, room: -1}
 }
 
-// RemoveRouter removes a router with its legs.
+// RemoveRouter removes a router with its interfaces.
 func (c *Cloud) RemoveRouter(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.routers, id)
 }
 
-// CutLeg removes a leg of a router behind the backends' backs.
-func (c *Cloud) CutLeg(routerID, subnetID string) {
+// CutRouterInterface removes an interface of a router behind the backends' backs.
+func (c *Cloud) CutRouterInterface(routerID, subnetID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.routers[routerID]; r != nil {
-		delete(r.legs, subnetID)
+		delete(r.ifaces, subnetID)
 	}
 }
 
-// NeedLeg sets whether something needs a leg, such as a floating IP of a port in the subnet. Then it
+// NeedRouterInterface sets whether something needs an interface, such as a floating IP of a port in the subnet. Then it
 // cannot be removed.
-func (c *Cloud) NeedLeg(routerID, subnetID string, needed bool) {
+func (c *Cloud) NeedRouterInterface(routerID, subnetID string, needed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.routers[routerID]; r != nil {
@@ -91,8 +91,8 @@ func (c *Cloud) NeedLeg(routerID, subnetID string, needed bool) {
 	}
 }
 
-// SetLegLimit sets how many legs a router may have; negative is any number.
-func (c *Cloud) SetLegLimit(routerID string, n int) {
+// SetLegLimit sets how many interfaces a router may have; negative is any number.
+func (c *Cloud) SetInterfaceLimit(routerID string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.routers[routerID]; r != nil {
@@ -144,7 +144,7 @@ func (c *Cloud) AddForeignNetwork(name string) string {
 	return n.ID
 }
 
-// RemoveNetwork removes a network behind the backends' backs, with its subnets, legs and ports.
+// RemoveNetwork removes a network behind the backends' backs, with its subnets, interfaces and ports.
 func (c *Cloud) RemoveNetwork(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,9 +174,9 @@ func (c *Cloud) EditSubnet(id string, edit func(*sdn.SubnetUpdate)) {
 	}
 }
 
-// AddLeg implements sdn.Networks.
-func (b *Backend) AddLeg(ctx context.Context, routerID, subnetID string) error {
-	return b.cloud.do(ctx, AddLeg, func() error {
+// AddRouterInterface implements sdn.Networks.
+func (b *Backend) AddRouterInterface(ctx context.Context, routerID, subnetID string) error {
+	return b.cloud.do(ctx, AddRouterInterface, func() error {
 		c := b.cloud
 		s := c.ownSubnets[subnetID]
 		if s == nil || s.cluster != b.cluster {
@@ -186,38 +186,38 @@ func (b *Backend) AddLeg(ctx context.Context, routerID, subnetID string) error {
 		if r == nil {
 			return refused(sdn.FieldRouter, routerID, "adding an interface in subnet %s", subnetID)
 		}
-		if r.legs[subnetID] {
+		if r.ifaces[subnetID] {
 			return nil
 		}
-		for id := range r.legs {
+		for id := range r.ifaces {
 			if p := c.subnets[id].Prefix; p.Overlaps(s.Prefix) {
 				return fmt.Errorf("adding an interface of router %s in %s, while it has one in %s: %w", routerID, s.Prefix, p, sdn.ErrOverlap)
 			}
 		}
 		for id, other := range c.routers {
-			if other.legs[subnetID] {
+			if other.ifaces[subnetID] {
 				return fmt.Errorf("adding an interface of router %s in subnet %s, whose gateway router %s is: %w", routerID, subnetID, id, sdn.ErrConflict)
 			}
 		}
-		if r.room >= 0 && len(r.legs) >= r.room {
-			return fmt.Errorf("adding an interface of router %s in subnet %s: it has %d: %w", routerID, subnetID, len(r.legs), sdn.ErrRouterFull)
+		if r.room >= 0 && len(r.ifaces) >= r.room {
+			return fmt.Errorf("adding an interface of router %s in subnet %s: it has %d: %w", routerID, subnetID, len(r.ifaces), sdn.ErrRouterFull)
 		}
-		r.legs[subnetID] = true
+		r.ifaces[subnetID] = true
 		return nil
 	})
 }
 
-// RemoveLeg implements sdn.Networks.
-func (b *Backend) RemoveLeg(ctx context.Context, routerID, subnetID string) error {
-	return b.cloud.do(ctx, RemoveLeg, func() error {
+// RemoveRouterInterface implements sdn.Networks.
+func (b *Backend) RemoveRouterInterface(ctx context.Context, routerID, subnetID string) error {
+	return b.cloud.do(ctx, RemoveRouterInterface, func() error {
 		r, s := b.cloud.routers[routerID], b.cloud.ownSubnets[subnetID]
 		if r == nil || s == nil || s.cluster != b.cluster {
 			return nil
 		}
-		if r.legs[subnetID] && r.needed[subnetID] {
+		if r.ifaces[subnetID] && r.needed[subnetID] {
 			return fmt.Errorf("removing the interface of router %s in subnet %s, which is needed: %w", routerID, subnetID, sdn.ErrConflict)
 		}
-		delete(r.legs, subnetID)
+		delete(r.ifaces, subnetID)
 		return nil
 	})
 }
@@ -262,7 +262,7 @@ func (c *Cloud) user(subnetID string) string {
 		}
 	}
 	for id, r := range c.routers {
-		if r.legs[subnetID] {
+		if r.ifaces[subnetID] {
 			return "an interface of router " + id
 		}
 	}
@@ -280,7 +280,7 @@ func (c *Cloud) dropNetwork(id string) {
 
 func (c *Cloud) dropSubnet(id string) {
 	for _, r := range c.routers {
-		delete(r.legs, id)
+		delete(r.ifaces, id)
 	}
 	delete(c.ownSubnets, id)
 	delete(c.subnets, id)

@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// routerID is the one router of a cloud. It has a leg in each subnet that is not external, and a
+// routerID is the one router of a cloud. It has an interface in each subnet that is not external, and a
 // gateway to the external network.
 const routerID = "router"
 
@@ -26,7 +26,7 @@ func (b *Backend) SurveyNetworks(ctx context.Context, q sdn.NetworkQuery) sdn.Ne
 		c.surveyOwn(&out, q)
 		return nil
 	})
-	out.Extensions.Err, out.Subnets.Err, out.Networks.Err, out.Legs.Err, out.Routers.Err = err, err, err, err, err
+	out.Extensions.Err, out.Subnets.Err, out.Networks.Err, out.RouterInterfaces.Err, out.Routers.Err = err, err, err, err, err
 	out.Addresses.Err, out.SecurityGroups.Err, out.Agents.Err = err, err, err
 	out.Projects.Err = err
 	for _, project := range q.ProjectIDs {
@@ -55,22 +55,22 @@ func (c *Cloud) surveySubnets(out *sdn.NetworkSurvey, q sdn.NetworkQuery) {
 		out.Subnets.Value[id] = sdn.SurveyedSubnet{ID: id, Name: id, NetworkID: s.NetworkID, Prefix: s.Prefix, Gateway: s.Gateway}
 		out.Addresses.Value[id] = c.usage(s)
 		if c.ownSubnets[id] == nil && !s.External {
-			out.Legs.Value = append(out.Legs.Value, sdn.RouterLeg{RouterID: routerID, NetworkID: s.NetworkID, SubnetID: id, Address: legOf(s)})
+			out.RouterInterfaces.Value = append(out.RouterInterfaces.Value, sdn.RouterInterface{RouterID: routerID, NetworkID: s.NetworkID, SubnetID: id, Address: ifaceOf(s)})
 		}
 	}
-	if c.legsOfOwn(out) {
+	if c.ifacesOfOwn(out) {
 		out.BindsShown = new(true)
 	}
-	if slices.ContainsFunc(out.Legs.Value, func(l sdn.RouterLeg) bool { return l.RouterID == routerID }) {
+	if slices.ContainsFunc(out.RouterInterfaces.Value, func(l sdn.RouterInterface) bool { return l.RouterID == routerID }) {
 		out.Routers.Value[routerID], out.BindsShown = router, new(true)
 	}
 }
 
-// legsOfOwn fills in the legs and routers of subnets that backends made. The caller holds the lock.
-func (c *Cloud) legsOfOwn(out *sdn.NetworkSurvey) (any bool) {
+// legsOfOwn fills in the interfaces and routers of subnets that backends made. The caller holds the lock.
+func (c *Cloud) ifacesOfOwn(out *sdn.NetworkSurvey) (any bool) {
 	for id, s := range out.Subnets.Value {
 		for _, r := range c.subnetWith(id).RouterIDs {
-			out.Legs.Value = append(out.Legs.Value, sdn.RouterLeg{RouterID: r, NetworkID: s.NetworkID, SubnetID: id, Address: s.Gateway})
+			out.RouterInterfaces.Value = append(out.RouterInterfaces.Value, sdn.RouterInterface{RouterID: r, NetworkID: s.NetworkID, SubnetID: id, Address: s.Gateway})
 			out.Routers.Value[r] = sdn.Router{ID: r, Name: r}
 			any = true
 		}
@@ -79,7 +79,7 @@ func (c *Cloud) legsOfOwn(out *sdn.NetworkSurvey) (any bool) {
 }
 
 // legOf is the address of the router: the gateway, or the first of the subnet.
-func legOf(s Subnet) netip.Addr {
+func ifaceOf(s Subnet) netip.Addr {
 	if s.Gateway.IsValid() {
 		return s.Gateway
 	}

@@ -36,14 +36,14 @@ func (f networks) routed(n sdn.Network, want ...string) {
 	}
 }
 
-func legsComeAndGo(t *testing.T, f networks) {
+func interfacesComeAndGo(t *testing.T, f networks) {
 	n := f.network()
 	four, six, more := f.subnet(f.spec(n, "10.250.0.0/24")), f.subnet(f.spec(n, "fd00:250::/64")), f.subnet(f.spec(n, "fd00:251::/64"))
 	f.routed(n)
 	for _, id := range []string{four.ID, six.ID, more.ID} {
-		f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, id))
-		f.must("AddLeg again", f.Backend.AddLeg(f.ctx(), f.RouterID, id))
-		f.must("AddLeg after a restart", f.Fresh(t).AddLeg(f.ctx(), f.RouterID, id))
+		f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, id))
+		f.must("AddRouterInterface again", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, id))
+		f.must("AddRouterInterface after a restart", f.Fresh(t).AddRouterInterface(f.ctx(), f.RouterID, id))
 	}
 	f.routed(n, four.ID, six.ID, more.ID)
 	addresses, err := f.Backend.RouterAddresses(f.ctx(), f.RouterID)
@@ -53,29 +53,29 @@ func legsComeAndGo(t *testing.T, f networks) {
 	}
 	for i, b := range []Networks{f.Backend, f.Fresh(t)} {
 		id := []string{six.ID, four.ID}[i]
-		f.must("RemoveLeg", b.RemoveLeg(f.ctx(), f.RouterID, id))
-		f.must("RemoveLeg again", b.RemoveLeg(f.ctx(), f.RouterID, id))
+		f.must("RemoveRouterInterface", b.RemoveRouterInterface(f.ctx(), f.RouterID, id))
+		f.must("RemoveRouterInterface again", b.RemoveRouterInterface(f.ctx(), f.RouterID, id))
 	}
 	f.routed(n, more.ID)
-	f.must("RemoveLeg of a missing router", f.Backend.RemoveLeg(f.ctx(), MissingID, more.ID))
-	f.must("RemoveLeg of a missing subnet", f.Backend.RemoveLeg(f.ctx(), f.RouterID, MissingID))
+	f.must("RemoveRouterInterface of a missing router", f.Backend.RemoveRouterInterface(f.ctx(), MissingID, more.ID))
+	f.must("RemoveRouterInterface of a missing subnet", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, MissingID))
 	f.routed(n, more.ID)
 }
 
-func legsOverlap(t *testing.T, f networks) {
+func interfacesOverlap(t *testing.T, f networks) {
 	one, two := f.network(), f.network()
 	for _, prefixes := range [][2]string{{"10.250.0.0/24", "10.250.0.0/20"}, {"fd00:250::/64", "fd00:250::/64"}} {
 		first, second := f.subnet(f.spec(one, prefixes[0])), f.subnet(f.spec(two, prefixes[1]))
-		f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, first.ID))
-		err := f.Backend.AddLeg(f.ctx(), f.RouterID, second.ID)
-		f.wants("AddLeg in a subnet that overlaps", err, sdn.ErrOverlap, "")
+		f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, first.ID))
+		err := f.Backend.AddRouterInterface(f.ctx(), f.RouterID, second.ID)
+		f.wants("AddRouterInterface in a subnet that overlaps", err, sdn.ErrOverlap, "")
 		if errors.Is(err, sdn.ErrInvalid) {
 			t.Errorf("an overlap is an ErrInvalid, too: %v", err)
 		}
 		f.routed(two)
-		f.must("RemoveLeg", f.Backend.RemoveLeg(f.ctx(), f.RouterID, first.ID))
-		f.must("AddLeg once the other one is gone", f.Backend.AddLeg(f.ctx(), f.RouterID, second.ID))
-		f.must("RemoveLeg", f.Backend.RemoveLeg(f.ctx(), f.RouterID, second.ID))
+		f.must("RemoveRouterInterface", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, first.ID))
+		f.must("AddRouterInterface once the other one is gone", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, second.ID))
+		f.must("RemoveRouterInterface", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, second.ID))
 	}
 }
 
@@ -92,7 +92,7 @@ func networksAtOnce(t *testing.T, f networks) {
 				return err
 			})
 			if err == nil {
-				err = unlessConflict(func() error { return f.Backend.AddLeg(f.ctx(), f.RouterID, s.ID) })
+				err = unlessConflict(func() error { return f.Backend.AddRouterInterface(f.ctx(), f.RouterID, s.ID) })
 			}
 			if err != nil {
 				t.Errorf("making one of %d networks at once: %v", len(made), err)
@@ -120,17 +120,17 @@ func unlessConflict(call func() error) (err error) {
 	return err
 }
 
-func legIsNeeded(_ *testing.T, f networks) {
+func interfaceIsNeeded(_ *testing.T, f networks) {
 	n := f.network()
 	s := f.subnet(f.spec(n, "10.250.0.0/24"))
-	f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, s.ID))
 	p, gone := f.port(n, s.ID)
-	undo := f.Cloud.NeedLeg(f.t, p.ID, s.ID)
-	f.wants("RemoveLeg of an interface that a floating IP needs", f.Backend.RemoveLeg(f.ctx(), f.RouterID, s.ID), sdn.ErrConflict, "")
+	undo := f.Cloud.NeedRouterInterface(f.t, p.ID, s.ID)
+	f.wants("RemoveRouterInterface of an interface that a floating IP needs", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, s.ID), sdn.ErrConflict, "")
 	f.routed(n, s.ID)
 	undo()
 	gone()
-	f.must("RemoveLeg", f.Backend.RemoveLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("RemoveRouterInterface", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, s.ID))
 	f.routed(n)
 }
 
@@ -143,13 +143,13 @@ func networkInUse(t *testing.T, f networks) {
 	f.must("DeleteSubnet without a port", f.Backend.DeleteSubnet(f.ctx(), other.ID))
 	f.must("DeleteSubnet again", f.Backend.DeleteSubnet(f.ctx(), other.ID))
 	gone()
-	f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, s.ID))
 	f.wants("DeleteNetwork with an interface of a router", f.Backend.DeleteNetwork(f.ctx(), n.ID), sdn.ErrConflict, "")
 	f.wants("DeleteSubnet with an interface of a router", f.Backend.DeleteSubnet(f.ctx(), s.ID), sdn.ErrConflict, "")
 	if got := f.seen(n.ID).Subnets; len(got) != 1 || got[0].ID != s.ID {
 		t.Errorf("the network has %+v, want subnet %s alone", got, s.ID)
 	}
-	f.must("RemoveLeg", f.Backend.RemoveLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("RemoveRouterInterface", f.Backend.RemoveRouterInterface(f.ctx(), f.RouterID, s.ID))
 	f.must("DeleteNetwork", f.Fresh(t).DeleteNetwork(f.ctx(), n.ID))
 	_, err := f.Backend.Network(f.ctx(), n.ID)
 	f.wants("Network of one that is deleted", err, sdn.ErrNotFound, "")
@@ -163,7 +163,7 @@ func networkInUse(t *testing.T, f networks) {
 func portsInANetwork(t *testing.T, f networks) {
 	n, empty := f.network(), f.network()
 	s := f.subnet(f.spec(n, "10.250.0.0/24"))
-	f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, s.ID))
 	shows := func(want ...sdn.PortUse) {
 		t.Helper()
 		got, err := f.Fresh(t).InUse(f.ctx(), n.ID)
@@ -227,10 +227,10 @@ func networkOfMissing(_ *testing.T, f networks) {
 		f.must("DeleteNetwork", b.DeleteNetwork(f.ctx(), MissingID))
 		f.must("DeleteSubnet", b.DeleteSubnet(f.ctx(), MissingID))
 		f.wants("CreateSubnet in a missing network", second(b.CreateSubnet(f.ctx(), f.owner, f.spec(missing, "10.250.1.0/24"))), sdn.ErrInvalid, sdn.FieldNetwork)
-		f.wants("AddLeg in a missing subnet", b.AddLeg(f.ctx(), f.RouterID, MissingID), sdn.ErrInvalid, sdn.FieldSubnet)
+		f.wants("AddRouterInterface in a missing subnet", b.AddRouterInterface(f.ctx(), f.RouterID, MissingID), sdn.ErrInvalid, sdn.FieldSubnet)
 		f.wants("RouterAddresses", second(b.RouterAddresses(f.ctx(), MissingID)), sdn.ErrInvalid, sdn.FieldRouter)
 	}
-	f.wants("AddLeg of a missing router", f.Backend.AddLeg(f.ctx(), MissingID, s.ID), sdn.ErrInvalid, sdn.FieldRouter)
+	f.wants("AddRouterInterface of a missing router", f.Backend.AddRouterInterface(f.ctx(), MissingID, s.ID), sdn.ErrInvalid, sdn.FieldRouter)
 	spec := f.fromPool(n, NetworkPool{ID: MissingID})
 	f.wants("CreateSubnet of a missing pool", second(f.Backend.CreateSubnet(f.ctx(), f.owner, spec)), sdn.ErrInvalid, sdn.FieldSubnetPool)
 	other := f.network()
@@ -248,8 +248,8 @@ func (f networks) outOfReach(b Networks, id, subnetID string) {
 	f.wants("CreateSubnet", second(b.CreateSubnet(f.ctx(), f.owner, f.spec(sdn.Network{ID: id}, "10.250.9.0/24"))), sdn.ErrInvalid, sdn.FieldNetwork)
 	f.wants("UpdateSubnet", b.UpdateSubnet(f.ctx(), subnetID, sdn.SubnetUpdate{}), sdn.ErrNotFound, "")
 	f.must("DeleteSubnet", b.DeleteSubnet(f.ctx(), subnetID))
-	f.wants("AddLeg", b.AddLeg(f.ctx(), f.RouterID, subnetID), sdn.ErrInvalid, sdn.FieldSubnet)
-	f.must("RemoveLeg", b.RemoveLeg(f.ctx(), f.RouterID, subnetID))
+	f.wants("AddRouterInterface", b.AddRouterInterface(f.ctx(), f.RouterID, subnetID), sdn.ErrInvalid, sdn.FieldSubnet)
+	f.must("RemoveRouterInterface", b.RemoveRouterInterface(f.ctx(), f.RouterID, subnetID))
 	if all := f.listed(b); slices.Contains(all, id) {
 		f.t.Errorf("ListNetworks shows %s", id)
 	}
@@ -273,7 +273,7 @@ func otherClustersNetwork(_ *testing.T, f networks) {
 	spec := f.spec(n, "10.250.0.0/24")
 	spec.DNSServers = []netip.Addr{netip.MustParseAddr("10.250.0.53")}
 	s := f.subnet(spec)
-	f.must("AddLeg", f.Backend.AddLeg(f.ctx(), f.RouterID, s.ID))
+	f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, s.ID))
 	f.outOfReach(f.Other, n.ID, s.ID)
 	f.routed(n, s.ID)
 	if got := f.seen(n.ID); len(got.Subnets) != 1 || len(got.Subnets[0].DNSServers) != 1 || got.MTU != f.MTU {
@@ -339,10 +339,10 @@ func networkAnswerIsLost(t *testing.T, f networks) {
 	if n = f.seen(n.ID); len(n.Subnets) != 1 {
 		t.Fatalf("Network shows %+v, want the one subnet", n)
 	}
-	if err := f.Backend.AddLeg(f.ctx(), f.RouterID, n.Subnets[0].ID); err != nil && !errors.Is(err, sdn.ErrUnavailable) {
-		t.Errorf("AddLeg whose answer is lost: %v", err)
+	if err := f.Backend.AddRouterInterface(f.ctx(), f.RouterID, n.Subnets[0].ID); err != nil && !errors.Is(err, sdn.ErrUnavailable) {
+		t.Errorf("AddRouterInterface whose answer is lost: %v", err)
 	}
-	f.must("AddLeg again", f.Backend.AddLeg(f.ctx(), f.RouterID, n.Subnets[0].ID))
+	f.must("AddRouterInterface again", f.Backend.AddRouterInterface(f.ctx(), f.RouterID, n.Subnets[0].ID))
 	f.routed(n, n.Subnets[0].ID)
 }
 
@@ -352,17 +352,17 @@ func networksCancelled(t *testing.T, f networks) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for call, err := range map[string]error{
-		"CreateNetwork":   second(f.Backend.CreateNetwork(ctx, f.owner, sdn.NetworkSpec{Name: f.name()})),
-		"Network":         second(f.Backend.Network(ctx, n.ID)),
-		"GivenNetwork":    second(f.Backend.GivenNetwork(ctx, n.ID, []string{s.ID})),
-		"ListNetworks":    second(f.Backend.ListNetworks(ctx)),
-		"DeleteNetwork":   f.Backend.DeleteNetwork(ctx, n.ID),
-		"CreateSubnet":    second(f.Backend.CreateSubnet(ctx, f.owner, f.spec(n, "10.250.1.0/24"))),
-		"UpdateSubnet":    f.Backend.UpdateSubnet(ctx, s.ID, sdn.SubnetUpdate{}),
-		"DeleteSubnet":    f.Backend.DeleteSubnet(ctx, s.ID),
-		"AddLeg":          f.Backend.AddLeg(ctx, f.RouterID, s.ID),
-		"RemoveLeg":       f.Backend.RemoveLeg(ctx, f.RouterID, s.ID),
-		"RouterAddresses": second(f.Backend.RouterAddresses(ctx, f.RouterID)),
+		"CreateNetwork":         second(f.Backend.CreateNetwork(ctx, f.owner, sdn.NetworkSpec{Name: f.name()})),
+		"Network":               second(f.Backend.Network(ctx, n.ID)),
+		"GivenNetwork":          second(f.Backend.GivenNetwork(ctx, n.ID, []string{s.ID})),
+		"ListNetworks":          second(f.Backend.ListNetworks(ctx)),
+		"DeleteNetwork":         f.Backend.DeleteNetwork(ctx, n.ID),
+		"CreateSubnet":          second(f.Backend.CreateSubnet(ctx, f.owner, f.spec(n, "10.250.1.0/24"))),
+		"UpdateSubnet":          f.Backend.UpdateSubnet(ctx, s.ID, sdn.SubnetUpdate{}),
+		"DeleteSubnet":          f.Backend.DeleteSubnet(ctx, s.ID),
+		"AddRouterInterface":    f.Backend.AddRouterInterface(ctx, f.RouterID, s.ID),
+		"RemoveRouterInterface": f.Backend.RemoveRouterInterface(ctx, f.RouterID, s.ID),
+		"RouterAddresses":       second(f.Backend.RouterAddresses(ctx, f.RouterID)),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a cancelled context: %v, want context.Canceled", call, err)

@@ -67,9 +67,9 @@ type NetworkCloud interface {
 	MakeForeignSubnet(t *testing.T, networkID string, prefix netip.Prefix) (id string)
 	// LimitNetworks leaves room for some networks and subnets until the end of the test.
 	LimitNetworks(t *testing.T, networks, subnets int)
-	// NeedLeg gives a port a floating IP by way of the target's router, which has an interface in
+	// NeedRouterInterface gives a port a floating IP by way of the target's router, which has an interface in
 	// the port's subnet, until undo is called.
-	NeedLeg(t *testing.T, portID, subnetID string) (undo func())
+	NeedRouterInterface(t *testing.T, portID, subnetID string) (undo func())
 	HasRouter(t *testing.T, id string) bool
 	// LimitRouters leaves room for some routers until the end of the test.
 	LimitRouters(t *testing.T, n int)
@@ -94,9 +94,9 @@ func RunNetworks(t *testing.T, newTarget func(t *testing.T) NetworkTarget) {
 		{"a subnet pool without a prefix left", poolIsExhausted},
 		{"networks at once", networksAtOnce},
 		{"prefixes overlap", prefixesOverlap},
-		{"the interfaces of a router", legsComeAndGo},
-		{"interfaces overlap", legsOverlap},
-		{"an interface that is needed", legIsNeeded},
+		{"the interfaces of a router", interfacesComeAndGo},
+		{"interfaces overlap", interfacesOverlap},
+		{"an interface that is needed", interfaceIsNeeded},
 		{"networks in use stay", networkInUse},
 		{"the ports in a network", portsInANetwork},
 		{"a network is updated", networkIsUpdated},
@@ -173,7 +173,7 @@ func (f networks) goes(b Networks, id string) {
 		n, err := b.Network(ctx, id)
 		for _, s := range n.Subnets {
 			for _, r := range s.RouterIDs {
-				err = errors.Join(err, b.RemoveLeg(ctx, r, s.ID))
+				err = errors.Join(err, b.RemoveRouterInterface(ctx, r, s.ID))
 			}
 		}
 		if !errors.Is(err, sdn.ErrNotFound) {

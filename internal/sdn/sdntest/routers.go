@@ -159,12 +159,12 @@ func routerKeepsWhatServes(t *testing.T, f networks) {
 func routerInUse(t *testing.T, f networks) {
 	r, n := f.router(nil), f.network()
 	s := f.subnet(f.spec(n, "10.250.0.0/24"))
-	f.must("AddLeg", f.Backend.AddLeg(f.ctx(), r.ID, s.ID))
+	f.must("AddRouterInterface", f.Backend.AddRouterInterface(f.ctx(), r.ID, s.ID))
 	if got := f.seen(n.ID).Subnets; len(got) != 1 || !slices.Equal(got[0].RouterIDs, []string{r.ID}) {
 		t.Errorf("the network has %+v, want one subnet with router %s", got, r.ID)
 	}
 	f.wants("DeleteRouter with an interface", f.Backend.DeleteRouter(f.ctx(), r.ID), sdn.ErrConflict, "")
-	f.must("RemoveLeg", f.Backend.RemoveLeg(f.ctx(), r.ID, s.ID))
+	f.must("RemoveRouterInterface", f.Backend.RemoveRouterInterface(f.ctx(), r.ID, s.ID))
 	f.must("DeleteRouter", f.Backend.DeleteRouter(f.ctx(), r.ID))
 }
 

@@ -27,7 +27,7 @@ func surveyIsComplete(t *testing.T, f services) {
 		SecurityGroupIDs: []string{group.ID, MissingID},
 	})
 	for what, err := range map[string]error{
-		"extensions": s.Extensions.Err, "subnets": s.Subnets.Err, "networks": s.Networks.Err, "legs": s.Legs.Err, "routers": s.Routers.Err,
+		"extensions": s.Extensions.Err, "subnets": s.Subnets.Err, "networks": s.Networks.Err, "interfaces": s.RouterInterfaces.Err, "routers": s.Routers.Err,
 		"addresses": s.Addresses.Err, "quotas": s.Quotas[f.ProjectID].Err, "security groups": s.SecurityGroups.Err, "agents": s.Agents.Err,
 		"projects": s.Projects.Err,
 	} {
@@ -56,25 +56,25 @@ func surveyIsComplete(t *testing.T, f services) {
 // surveyHas checks what a survey has of a subnet.
 func surveyHas(t *testing.T, f services, s sdn.NetworkSurvey, w Subnet) {
 	t.Helper()
-	got, leg := s.Subnets.Value[w.ID], legIn(s, w.ID)
+	got, iface := s.Subnets.Value[w.ID], ifaceIn(s, w.ID)
 	if got.Prefix != w.Prefix || got.NetworkID != f.NetworkID && s.Networks.Value[got.NetworkID].ID == "" {
 		t.Errorf("the survey has subnet %+v, want prefix %s and its network", got, w.Prefix)
 	}
 	if n := s.Networks.Value[got.NetworkID]; n.Type == "" && n.ProjectID == "" || n.Physical != "" || n.Unfiltered {
 		t.Errorf("the survey has network %+v of subnet %s, want its type or project, and that it is virtual and has port security", n, w.ID)
 	}
-	if !w.Prefix.Contains(leg.Address) || s.Routers.Value[leg.RouterID].ExternalNetwork != f.ExternalNetwork {
-		t.Errorf("the survey has leg %+v in subnet %s and routers %+v, want a router with a gateway to %s", leg, w.ID, s.Routers.Value, f.ExternalNetwork)
+	if !w.Prefix.Contains(iface.Address) || s.Routers.Value[iface.RouterID].ExternalNetwork != f.ExternalNetwork {
+		t.Errorf("the survey has interface %+v in subnet %s and routers %+v, want a router with a gateway to %s", iface, w.ID, s.Routers.Value, f.ExternalNetwork)
 	}
 }
 
-func legIn(s sdn.NetworkSurvey, subnetID string) sdn.RouterLeg {
-	for _, l := range s.Legs.Value {
+func ifaceIn(s sdn.NetworkSurvey, subnetID string) sdn.RouterInterface {
+	for _, l := range s.RouterInterfaces.Value {
 		if l.SubnetID == subnetID {
 			return l
 		}
 	}
-	return sdn.RouterLeg{}
+	return sdn.RouterInterface{}
 }
 
 func surveyOfBalancing(t *testing.T, f services) {

@@ -79,37 +79,37 @@ func (c *Cloud) DeleteSubnet(ctx context.Context, id string) error {
 	return c.remove(ctx, Network, id, func(s Session) error { return s.DeleteSubnet(ctx, id) })
 }
 
-// AddLeg implements sdn.Networks. Whoever connects a subnet to a router has to see both. The
+// AddRouterInterface implements sdn.Networks. Whoever connects a subnet to a router has to see both. The
 // subnet's credential is first; if it does not see the router, the main one may see the subnet.
-func (c *Cloud) AddLeg(ctx context.Context, routerID, subnetID string) error {
+func (c *Cloud) AddRouterInterface(ctx context.Context, routerID, subnetID string) error {
 	k := c.find(ctx, Network, subnetID)
 	if k == nil {
-		return c.change(ctx, Network, subnetID, func(s Session) error { return s.AddLeg(ctx, routerID, subnetID) })
+		return c.change(ctx, Network, subnetID, func(s Session) error { return s.AddRouterInterface(ctx, routerID, subnetID) })
 	}
-	err := k.AddLeg(ctx, routerID, subnetID)
-	if k == c.main || !strange(err) || c.main.AddLeg(ctx, routerID, subnetID) != nil {
+	err := k.AddRouterInterface(ctx, routerID, subnetID)
+	if k == c.main || !strange(err) || c.main.AddRouterInterface(ctx, routerID, subnetID) != nil {
 		return k.explain(err)
 	}
 	return nil
 }
 
-// strange reports whether the error of a leg may be that of a router of another project.
+// strange reports whether the error of an interface may be that of a router of another project.
 func strange(err error) bool {
 	return sdn.FieldOf(err) == sdn.FieldRouter || errors.Is(err, sdn.ErrForbidden) && !errors.Is(err, sdn.ErrLogin)
 }
 
-// RemoveLeg implements sdn.Networks. A session that does not see the router removes nothing, and has
+// RemoveRouterInterface implements sdn.Networks. A session that does not see the router removes nothing, and has
 // no error. So the main one is told to as well.
-func (c *Cloud) RemoveLeg(ctx context.Context, routerID, subnetID string) error {
+func (c *Cloud) RemoveRouterInterface(ctx context.Context, routerID, subnetID string) error {
 	k := c.find(ctx, Network, subnetID)
 	if k == nil {
-		return c.remove(ctx, Network, subnetID, func(s Session) error { return s.RemoveLeg(ctx, routerID, subnetID) })
+		return c.remove(ctx, Network, subnetID, func(s Session) error { return s.RemoveRouterInterface(ctx, routerID, subnetID) })
 	}
-	err := k.RemoveLeg(ctx, routerID, subnetID)
+	err := k.RemoveRouterInterface(ctx, routerID, subnetID)
 	if k == c.main || err != nil && !strange(err) {
 		return k.explain(err)
 	}
-	if other := c.main.RemoveLeg(ctx, routerID, subnetID); other == nil || !absent(other) {
+	if other := c.main.RemoveRouterInterface(ctx, routerID, subnetID); other == nil || !absent(other) {
 		return other
 	}
 	return k.explain(err)

@@ -87,9 +87,9 @@ func merge(out, more *sdn.NetworkSurvey) {
 	if out.BindsShown == nil {
 		out.BindsShown = more.BindsShown
 	}
-	for _, leg := range more.Legs.Value {
-		if !slices.Contains(out.Legs.Value, leg) {
-			out.Legs.Value = append(out.Legs.Value, leg)
+	for _, iface := range more.RouterInterfaces.Value {
+		if !slices.Contains(out.RouterInterfaces.Value, iface) {
+			out.RouterInterfaces.Value = append(out.RouterInterfaces.Value, iface)
 		}
 	}
 }

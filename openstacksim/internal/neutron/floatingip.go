@@ -195,15 +195,15 @@ func (c *call) routerFor(p *port, subnetID, network string) (string, *fault) {
 		return "", c.subnets.notFound(subnetID)
 	}
 	first := ""
-	for leg := range c.ports.rows.All() {
-		if leg.NetworkID != p.NetworkID || leg.DeviceOwner != ownerRouter {
+	for iface := range c.ports.rows.All() {
+		if iface.NetworkID != p.NetworkID || iface.DeviceOwner != ownerRouter {
 			continue
 		}
-		r, ok := c.routers.rows.Get(leg.DeviceID)
+		r, ok := c.routers.rows.Get(iface.DeviceID)
 		if !ok || r.Gateway == nil || r.Gateway.NetworkID != network {
 			continue
 		}
-		for _, ip := range leg.FixedIPs {
+		for _, ip := range iface.FixedIPs {
 			if ip.SubnetID != subnetID {
 				continue
 			}

@@ -106,12 +106,12 @@ func (c *call) interfaceByPort(r *router, id string) (*port, []*subnet, *fault) 
 	if four > 1 {
 		return nil, nil, badRouter("Cannot have multiple IPv4 subnets on router port")
 	}
-	leg := p.copied()
-	leg.DeviceID, leg.DeviceOwner = r.ID, ownerRouter
-	leg.Status = statusActive // OVN reports it up at once
-	leg.touch(c)
-	c.ports.put(c, leg)
-	return leg, subnets, nil
+	iface := p.copied()
+	iface.DeviceID, iface.DeviceOwner = r.ID, ownerRouter
+	iface.Status = statusActive // OVN reports it up at once
+	iface.touch(c)
+	c.ports.put(c, iface)
+	return iface, subnets, nil
 }
 
 // routable refuses a subnet whose routes another router announces (neutron 21.0.0: db/l3_db.py,
@@ -159,7 +159,7 @@ func (c *call) interfaceBySubnet(r *router, id string) (*port, []*subnet, *fault
 
 // sixth returns the router's IPv6 interface on a network; it has at most one.
 func (c *call) sixth(r *router, network string) *port {
-	for _, p := range c.legs(r.ID) {
+	for _, p := range c.ifaces(r.ID) {
 		if p.NetworkID == network && p.DeviceOwner == ownerRouter && slices.ContainsFunc(p.FixedIPs, six) {
 			return p
 		}
@@ -178,11 +178,11 @@ func (c *call) addPrefix(p *port, s *subnet) (*port, []*subnet, *fault) {
 		return nil, nil, conflict("IpAddressAlreadyAllocated", "IP address %s already allocated in subnet %s", a, s.ID)
 	}
 	c.undo(func() { c.addressesOf(s).release(a) })
-	leg := p.copied()
-	leg.setAddresses(append(slices.Clone(p.FixedIPs), fixedIP{s.ID, a.String()}))
-	leg.touch(c)
-	c.ports.put(c, leg)
-	return leg, []*subnet{s}, nil
+	iface := p.copied()
+	iface.setAddresses(append(slices.Clone(p.FixedIPs), fixedIP{s.ID, a.String()}))
+	iface.touch(c)
+	c.ports.put(c, iface)
+	return iface, []*subnet{s}, nil
 }
 
 // overlaps refuses overlapping subnets, which a router cannot tell apart (neutron 21.0.0:
@@ -190,7 +190,7 @@ func (c *call) addPrefix(p *port, s *subnet) (*port, []*subnet, *fault) {
 // ignored.
 func (c *call) overlaps(r *router, subnets []*subnet, moved bool) *fault {
 	var known []*subnet
-	for _, p := range c.legs(r.ID) {
+	for _, p := range c.ifaces(r.ID) {
 		if p.DeviceOwner == ownerGateway {
 			if !moved {
 				known = append(known, c.subnetsOf(p.NetworkID)...)
@@ -227,7 +227,7 @@ func removeInterface(c *call, id string, body map[string]any) (any, *fault) {
 	if f != nil {
 		return nil, f
 	}
-	p, f := c.leg(r, portID, subnetID)
+	p, f := c.iface(r, portID, subnetID)
 	if f != nil {
 		return nil, f
 	}
@@ -255,8 +255,8 @@ func removeInterface(c *call, id string, body map[string]any) (any, *fault) {
 	return interfaceInfo(r, p, subnets, 0), nil
 }
 
-// leg returns the interface of a router that a call names.
-func (c *call) leg(r *router, portID, subnetID string) (*port, *fault) {
+// iface returns the interface of a router that a call names.
+func (c *call) iface(r *router, portID, subnetID string) (*port, *fault) {
 	on := func(p *port) bool {
 		return slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return ip.SubnetID == subnetID })
 	}
@@ -265,7 +265,7 @@ func (c *call) leg(r *router, portID, subnetID string) (*port, *fault) {
 			return nil, f
 		}
 	}
-	for _, p := range c.legs(r.ID) {
+	for _, p := range c.ifaces(r.ID) {
 		switch {
 		case p.DeviceOwner != ownerRouter:
 		case portID == "" && on(p):

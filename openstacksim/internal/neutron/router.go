@@ -126,20 +126,20 @@ func (r *router) translates() bool { return r.Gateway == nil || r.Gateway.Enable
 
 // removeRouter refuses while the router has interfaces. Its gateway is removed with it.
 func removeRouter(c *call, r *router) *fault {
-	var legs []string
-	for _, p := range c.legs(r.ID) {
+	var ifaces []string
+	for _, p := range c.ifaces(r.ID) {
 		if p.DeviceOwner == ownerRouter {
-			legs = append(legs, p.ID)
+			ifaces = append(ifaces, p.ID)
 		}
 	}
-	if len(legs) > 0 {
-		return conflict("RouterInUse", "Router %s has ports still attached: %s", r.ID, strings.Join(legs, ", "))
+	if len(ifaces) > 0 {
+		return conflict("RouterInUse", "Router %s has ports still attached: %s", r.ID, strings.Join(ifaces, ", "))
 	}
 	return c.dropGateway(r)
 }
 
-// legs returns the ports of a router, ordered by ID.
-func (c *call) legs(id string) []*port {
+// ifaces returns the ports of a router, ordered by ID.
+func (c *call) ifaces(id string) []*port {
 	var out []*port
 	for p := range c.ports.rows.All() {
 		if p.DeviceID == id && (p.DeviceOwner == ownerRouter || p.DeviceOwner == ownerGateway) {
@@ -204,8 +204,8 @@ func (c *call) gatewayWrong(r *router, net *network, wanted []wish) *fault {
 	if len(r.Routes) == 0 {
 		return nil
 	}
-	legs, ips := c.reach(r, r.gatewayPort)
-	return c.checkRoutes(r, append(cidrs, legs...), ips)
+	ifaces, ips := c.reach(r, r.gatewayPort)
+	return c.checkRoutes(r, append(cidrs, ifaces...), ips)
 }
 
 // sameAddresses reports whether a gateway has the wanted subnets and addresses.
@@ -346,7 +346,7 @@ func showRoutes(routes []hostRoute) string {
 // except.
 func (c *call) reach(r *router, except string) (cidrs []netip.Prefix, ips []string) {
 	cidrs = []netip.Prefix{}
-	for _, p := range c.legs(r.ID) {
+	for _, p := range c.ifaces(r.ID) {
 		if p.ID == except {
 			continue
 		}

@@ -39,9 +39,9 @@ func TestRouterLife(t *testing.T) {
 	if status, answer = d.do(r, "add_router_interface", object{"subnet_id": subnet}); status != http.StatusOK {
 		t.Fatalf("an interface: %s", said(status, answer))
 	}
-	leg := text(answer, "port_id")
-	if p := d.get("port", leg); p["status"] != "ACTIVE" || !slices.Equal(addresses(p), []string{"10.1.0.1"}) {
-		t.Errorf("the leg: %v", p)
+	iface := text(answer, "port_id")
+	if p := d.get("port", iface); p["status"] != "ACTIVE" || !slices.Equal(addresses(p), []string{"10.1.0.1"}) {
+		t.Errorf("the interface: %v", p)
 	}
 	d.change("router", r, object{"external_gateway_info": object{"network_id": ext}})
 	f := d.make(member, "floatingip", float)
@@ -55,7 +55,7 @@ func TestRouterLife(t *testing.T) {
 		"409 RouterInUse":                            {"DELETE", "/routers/" + r, nil},
 		"409 RouterInterfaceInUseByFloatingIP":       {"PUT", "/routers/" + r + "/remove_router_interface", object{"subnet_id": subnet}},
 		"409 RouterExternalGatewayInUseByFloatingIp": {"PUT", "/routers/" + r, object{"router": object{"external_gateway_info": nil}}},
-		"409 ServicePortInUse":                       {"DELETE", "/ports/" + leg, nil},
+		"409 ServicePortInUse":                       {"DELETE", "/ports/" + iface, nil},
 		"409 SubnetInUse":                            {"DELETE", "/subnets/" + subnet, nil},
 		"409 FloatingIPPortAlreadyAssociated":        {"POST", "/floatingips", object{"floatingip": float}},
 		"400 BadRequest":                             {"PUT", "/routers/" + r + "/add_router_interface", object{"subnet_id": subnet}},
@@ -81,8 +81,8 @@ func TestRouterLife(t *testing.T) {
 			t.Errorf("%v: %s", c, said(status, answer))
 		}
 	}
-	if status, answer := d.do(r, "remove_router_interface", object{"subnet_id": subnet}); status != http.StatusOK || text(answer, "port_id") != leg {
-		t.Errorf("the leg goes: %s", said(status, answer))
+	if status, answer := d.do(r, "remove_router_interface", object{"subnet_id": subnet}); status != http.StatusOK || text(answer, "port_id") != iface {
+		t.Errorf("the interface goes: %s", said(status, answer))
 	}
 	if status, answer := d.ask(member, http.MethodDelete, "/routers/"+r, nil); status != http.StatusNoContent {
 		t.Errorf("the router goes: %s", said(status, answer))
@@ -97,24 +97,24 @@ func TestRouterOfTwoVersions(t *testing.T) {
 	d := newDesk(t)
 	net, four := d.net("10.1.0.0/24")
 	r := text(d.make(member, "router", object{}), "id")
-	legs := map[string]string{}
+	ifaces := map[string]string{}
 	for _, s := range []string{four, d.subnet(net, "fd00:1::/64", nil), d.subnet(net, "fd00:2::/64", nil)} {
 		status, answer := d.do(r, "add_router_interface", object{"subnet_id": s})
 		if status != http.StatusOK {
 			t.Fatalf("an interface on %s: %s", s, said(status, answer))
 		}
-		legs[s] = text(answer, "port_id")
+		ifaces[s] = text(answer, "port_id")
 	}
 	if got := d.fieldOf("ports", "?device_id="+r, "id"); len(got) != 2 {
-		t.Errorf("%d legs, want 2", len(got))
+		t.Errorf("%d interfaces, want 2", len(got))
 	}
-	for s := range legs {
+	for s := range ifaces {
 		if status, answer := d.do(r, "remove_router_interface", object{"subnet_id": s}); status != http.StatusOK {
 			t.Errorf("off %s: %s", s, said(status, answer))
 		}
 	}
 	if got := d.fieldOf("ports", "", "id"); len(got) != 0 {
-		t.Errorf("legs left: %v", got)
+		t.Errorf("interfaces left: %v", got)
 	}
 }
 

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	legMissing   = "RouterInterfaceNotFoundForSubnet"
-	gatewayOwner = "network:router_gateway"
+	interfaceMissing = "RouterInterfaceNotFoundForSubnet"
+	gatewayOwner     = "network:router_gateway"
 )
 
-// AddLeg implements sdn.Networks, with one request for a subnet that this process knows. Neutron's
+// AddRouterInterface implements sdn.Networks, with one request for a subnet that this process knows. Neutron's
 // refusal has one type for an interface that is there already, and for an overlap: only then the
 // router's interfaces are read.
-func (b *Neutron) AddLeg(ctx context.Context, routerID, subnetID string) error {
+func (b *Neutron) AddRouterInterface(ctx context.Context, routerID, subnetID string) error {
 	if err := b.ownSubnet(ctx, subnetID); errors.Is(err, sdn.ErrNotFound) {
 		return &sdn.InvalidError{Field: sdn.FieldSubnet, Value: subnetID, Err: fmt.Errorf("subnet %s is not there, or not this cluster's: %w", subnetID, sdn.ErrInvalid)}
 	} else if err != nil {
 		return err
 	}
-	err := b.changeLeg(ctx, routerID, "add_router_interface", subnetID, "")
+	err := b.changeRouterInterface(ctx, routerID, "add_router_interface", subnetID, "")
 	if sdn.FieldOf(err) == sdn.FieldSubnet { // it is not there any more
 		b.nets.Delete(subnetID)
 	}
@@ -40,10 +40,10 @@ func (b *Neutron) AddLeg(ctx context.Context, routerID, subnetID string) error {
 	if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != "" {
 		return err
 	}
-	return b.explainLeg(ctx, routerID, subnetID, err)
+	return b.explainRouterInterface(ctx, routerID, subnetID, err)
 }
 
-func (b *Neutron) changeLeg(ctx context.Context, routerID, verb, subnetID, subject string) error {
+func (b *Neutron) changeRouterInterface(ctx context.Context, routerID, verb, subnetID, subject string) error {
 	if routerID == "" {
 		return &sdn.InvalidError{Field: sdn.FieldRouter, Err: fmt.Errorf("the request names no router: %w", sdn.ErrInvalid)}
 	}
@@ -52,15 +52,15 @@ func (b *Neutron) changeLeg(ctx context.Context, routerID, verb, subnetID, subje
 	})
 }
 
-// explainLeg finds out why a router did not get an interface: nil if it has it.
-func (b *Neutron) explainLeg(ctx context.Context, routerID, subnetID string, err error) error {
-	legs, unread := readChosen[wirePort](ctx, b, "ports", "device_id", []string{routerID},
+// explainRouterInterface finds out why a router did not get an interface: nil if it has it.
+func (b *Neutron) explainRouterInterface(ctx context.Context, routerID, subnetID string, err error) error {
+	ifaces, unread := readChosen[wirePort](ctx, b, "ports", "device_id", []string{routerID},
 		url.Values{"device_owner": append([]string{gatewayOwner}, routerOwners...)}, "id", "device_id", "device_owner", "network_id", "fixed_ips")
 	if unread != nil {
 		return unread
 	}
 	ids := []string{subnetID}
-	for _, l := range legs {
+	for _, l := range ifaces {
 		for _, ip := range l.FixedIPs {
 			if ip.SubnetID == subnetID && l.DeviceOwner != gatewayOwner {
 				return nil
@@ -85,11 +85,11 @@ func (b *Neutron) explainLeg(ctx context.Context, routerID, subnetID string, err
 	return &sdn.InvalidError{Field: sdn.FieldRouter, Value: routerID, Err: err}
 }
 
-// RemoveLeg implements sdn.Networks.
-func (b *Neutron) RemoveLeg(ctx context.Context, routerID, subnetID string) error {
+// RemoveRouterInterface implements sdn.Networks.
+func (b *Neutron) RemoveRouterInterface(ctx context.Context, routerID, subnetID string) error {
 	err := b.ownSubnet(ctx, subnetID)
 	if err == nil {
-		err = b.changeLeg(ctx, routerID, "remove_router_interface", subnetID, legMissing)
+		err = b.changeRouterInterface(ctx, routerID, "remove_router_interface", subnetID, interfaceMissing)
 	}
 	// A router or subnet that is not shown may still be there. Then the network cannot be deleted,
 	// and that says so.
@@ -101,14 +101,14 @@ func (b *Neutron) RemoveLeg(ctx context.Context, routerID, subnetID string) erro
 }
 
 // legsIn lists the interfaces of all routers in a network.
-func (b *Neutron) legsIn(ctx context.Context, networkID string) ([]wirePort, error) {
+func (b *Neutron) ifacesIn(ctx context.Context, networkID string) ([]wirePort, error) {
 	return readChosen[wirePort](ctx, b, "ports", "network_id", []string{networkID}, url.Values{"device_owner": routerOwners},
 		"id", "device_id", "network_id", "fixed_ips")
 }
 
 // routersIn are the routers with an interface in a subnet, sorted.
-func routersIn(legs []wirePort, subnetID string) (ids []string) {
-	for _, l := range legs {
+func routersIn(ifaces []wirePort, subnetID string) (ids []string) {
+	for _, l := range ifaces {
 		if slices.ContainsFunc(l.FixedIPs, func(ip wireIP) bool { return ip.SubnetID == subnetID }) {
 			ids = append(ids, l.DeviceID)
 		}

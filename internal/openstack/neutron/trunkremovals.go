@@ -15,18 +15,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// departures are subports about to leave their trunks. Those of one trunk that are
+// trunkRemovals are subports about to leave their trunks. Those of one trunk that are
 // deleted at about the same time leave with one request: each makes Neutron and its
 // driver write the whole trunk.
-type departures struct {
+type trunkRemovals struct {
 	look sdn.Answers[struct{}, map[string]trunkPlace] // for the trunks of ports
 
 	mu sync.Mutex
-	at map[string]*departure // by trunk: what may still be joined
+	at map[string]*trunkRemoval // by trunk: what may still be joined
 }
 
-// departure is one request. Its errors are set when done is closed.
-type departure struct {
+// trunkRemoval is one request. Its errors are set when done is closed.
+type trunkRemoval struct {
 	ids  []string
 	done chan struct{}
 	errs map[string]error // by port
@@ -40,14 +40,14 @@ const (
 )
 
 // join has a port leave with the others of its trunk, and reports whether it is the first.
-func (d *departures) join(trunkID, portID string) (with *departure, first bool) {
+func (d *trunkRemovals) join(trunkID, portID string) (with *trunkRemoval, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	with = d.at[trunkID]
 	if with == nil {
-		with, first = &departure{done: make(chan struct{})}, true
+		with, first = &trunkRemoval{done: make(chan struct{})}, true
 		if d.at == nil {
-			d.at = map[string]*departure{}
+			d.at = map[string]*trunkRemoval{}
 		}
 		d.at[trunkID] = with
 	}
@@ -58,7 +58,7 @@ func (d *departures) join(trunkID, portID string) (with *departure, first bool) 
 }
 
 // close lets no more join.
-func (d *departures) close(trunkID string, with *departure) {
+func (d *trunkRemovals) close(trunkID string, with *trunkRemoval) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.at[trunkID] == with {
@@ -82,7 +82,7 @@ func (b *Neutron) leave(ctx context.Context, portID, trunkID string) error {
 	}
 }
 
-func (b *Neutron) depart(ctx context.Context, trunkID string, with *departure) {
+func (b *Neutron) depart(ctx context.Context, trunkID string, with *trunkRemoval) {
 	time.Sleep(gather)
 	b.leaving.close(trunkID, with)
 	with.errs = map[string]error{}
