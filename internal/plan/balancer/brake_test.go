@@ -5,6 +5,7 @@ package balancer_test
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +100,35 @@ func TestTrial(t *testing.T) {
 	}
 	if want.VIP.IP == "" || len(want.Listeners) != 1 || strings.HasSuffix(want.Name, "/trial") {
 		t.Errorf("Trial() has changed its argument: %+v", want)
+	}
+}
+
+// TestTrialStaysUntilTheAddressIsFree: the load balancer of the former provider is deleted for long, or its
+// deletion ends in ERROR. Its trial stays until then: without one, the next round would create another.
+func TestTrialStaysUntilTheAddressIsFree(t *testing.T) {
+	klb := newWorld(t).klb
+	klb.Spec.Provider = "amphora"
+	f := sdn.Features{Provider: "amphora"}
+	want, _ := balancer.Want(klb, f)
+	old, trial := sdn.LoadBalancer{ID: "old", Provider: "ovn", VIP: klb.Spec.VIPs[0]}, balancer.Trial(want[0])
+	trial.ID, trial.Provisioning, trial.VIP.IP = "trial", sdn.ProvisioningActive, "10.2.0.99"
+	for _, tc := range []struct {
+		old       sdn.Provisioning // empty: it is gone
+		operating string
+		deleted   bool
+	}{
+		{sdn.ProvisioningActive, "ONLINE", false}, {sdn.ProvisioningDeleting, "ONLINE", false},
+		{sdn.ProvisioningError, "ONLINE", false}, {sdn.ProvisioningError, "ERROR", false}, {"", "", true},
+	} {
+		trees := []sdn.LoadBalancer{trial}
+		if old.Provisioning, old.Operating = tc.old, tc.operating; tc.old != "" {
+			trees = append(trees, old)
+		}
+		p := balancer.Next(balancer.Input{LoadBalancer: klb, Trees: trees, Features: f, Now: time.Unix(1800000000, 0), Pause: time.Minute})
+		deleted := slices.ContainsFunc(slices.Concat(p.Steps, p.Last), func(s balancer.Step) bool { return balancer.Target(s) == "trial" })
+		if deleted != tc.deleted {
+			t.Errorf("the former load balancer is %q, %q: steps %v, last %v; deletes the trial: want %t", tc.old, tc.operating, p.Steps, p.Last, tc.deleted)
+		}
 	}
 }
 

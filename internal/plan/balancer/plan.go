@@ -19,11 +19,14 @@ func (p *planner) compare() {
 	for i := range p.Want {
 		p.place(&p.Want[i], have)
 	}
+	free := func(a *place) bool { // one that is being deleted still has the address
+		return !slices.ContainsFunc(have, func(lb sdn.LoadBalancer) bool { return at(&lb, a.want.VIP) })
+	}
 	for i := range have {
 		lb := &have[i]
-		switch missing := slices.ContainsFunc(p.places, func(a *place) bool { return a.have == nil }); {
+		switch {
 		case slices.ContainsFunc(p.places, func(a *place) bool { return at(lb, a.want.VIP) }), !p.accepts(lb):
-		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
+		case strings.HasSuffix(lb.Name, trialSuffix) && slices.ContainsFunc(p.places, free):
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
 		case !slices.ContainsFunc(p.places, func(a *place) bool { return family(a.vip()) == family(lb.VIP.IP) && !a.isThere() }):
