@@ -127,10 +127,13 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 }
 
 // faultBelow notes what is in ERROR of a port. Broken members are sent to the provider again, including
-// those that are not wanted: a provider that does not know a member cannot delete it either.
+// those that are not wanted: a provider that does not know a member cannot delete it either. What a
+// person has disabled is no fault before it is enabled again: to recreate it would enable it.
 func (p *planner) faultBelow(at *place, s *portState) {
 	what, pool, again := "", s.have.Pool, Step(nil)
 	switch {
+	case at.have.Disabled || s.have.Disabled || pool != nil && pool.Disabled:
+		return
 	case isBroken(s.have.Provisioning):
 		what = "listener " + s.have.ID
 	case pool == nil:
@@ -157,7 +160,7 @@ func (p *planner) faultBelow(at *place, s *portState) {
 // fault notes a fault with the steps that may repair it. port is empty for a load balancer in ERROR,
 // listener for what is not below a wanted one. again repeats what may have failed, if not nil. A load
 // balancer in ERROR that still serves and can be failed over is not made anew: the cloud may have no room
-// for another.
+// for another. Nor is one of which a person has disabled a part: the new one would be enabled.
 func (p *planner) fault(at *place, what, port, listener string, serves bool, again Step) {
 	const because = "to recreate it"
 	id := at.have.ID
@@ -170,10 +173,13 @@ func (p *planner) fault(at *place, what, port, listener string, serves bool, aga
 	if p.in.Features.FailOver {
 		f.steps[LevelFailover] = FailOver{id}
 	}
-	if port != "" || !serves || !p.in.Features.FailOver {
+	off := at.have.Disabled || slices.ContainsFunc(parts(at.have), func(q part) bool { return q.disabled && q.pool == "" })
+	if !off && (port != "" || !serves || !p.in.Features.FailOver) {
 		f.steps[LevelLoadBalancer] = DeleteLoadBalancer{ID: id, Because: because}
 	}
-	p.faults = append(p.faults, f)
+	if slices.ContainsFunc(f.steps[:], func(s Step) bool { return s != nil }) {
+		p.faults = append(p.faults, f)
+	}
 }
 
 // mayServe reports whether clients may be served by a load balancer that is in ERROR: by its operating

@@ -136,3 +136,36 @@ func TestComingMembersDoNotWait(t *testing.T) {
 		}
 	}
 }
+
+// TestDisabledIsNotRecreated: a person has disabled a load balancer, a listener or a pool, and something
+// of it does not work. It is not recreated before it is enabled again: a new one would be enabled.
+func TestDisabledIsNotRecreated(t *testing.T) {
+	for name, disable := range map[string]func(lb *sdn.LoadBalancer, is bool){
+		"load balancer": func(lb *sdn.LoadBalancer, is bool) { lb.Disabled = is },
+		"listener":      func(lb *sdn.LoadBalancer, is bool) { lb.Listeners[0].Disabled = is },
+		"pool":          func(lb *sdn.LoadBalancer, is bool) { lb.Listeners[0].Pool.Disabled = is },
+	} {
+		for part, spoil := range map[string]func(lb *sdn.LoadBalancer){
+			"load balancer": func(lb *sdn.LoadBalancer) { lb.Provisioning, lb.Operating = sdn.ProvisioningError, "ERROR" },
+			"listener":      func(lb *sdn.LoadBalancer) { lb.Listeners[0].Provisioning = sdn.ProvisioningError },
+			"pool":          func(lb *sdn.LoadBalancer) { lb.Listeners[0].Pool.Provisioning = sdn.ProvisioningError },
+			"member":        func(lb *sdn.LoadBalancer) { lb.Listeners[0].Pool.Members[0].Provisioning = sdn.ProvisioningError },
+		} {
+			w := brokenWorld(t, "", func(_ *memory.Cloud, lb *sdn.LoadBalancer) {
+				spoil(lb)
+				disable(lb, true)
+			})
+			for range 5 { // as often as a level is tried
+				_, _, p, err := w.plan()
+				if err != nil || len(p.Remedies)+len(p.Steps) > 0 || len(p.Disabled) != 1 {
+					t.Errorf("%s is disabled, %s in ERROR: remedies %+v, steps %v, disabled %v, error %v", name, part, p.Remedies, p.Steps, p.Disabled, err)
+				}
+				w.now = w.now.Add(time.Minute)
+			}
+			w.spoil(w.id, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { disable(lb, false) })
+			if _, _, p, err := w.plan(); err != nil || len(p.Remedies) != 1 {
+				t.Errorf("%s is enabled again, %s in ERROR: remedies %+v, error %v; want one", name, part, p.Remedies, err)
+			}
+		}
+	}
+}
