@@ -41,12 +41,12 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 	if d.Install.BinDir == "" && d.Install.ConfDir == "" {
 		return nil
 	}
-	if d.ports.until(ctx, d.ports.synced) != nil {
-		return nil // the daemon ends
-	}
 	// The daemon does not end if the disk is full or read-only. It serves calls with the files of
 	// an earlier daemon, so pods can still be deleted.
 	install := func() error {
+		if err := d.ports.until(ctx, d.ports.synced); err != nil {
+			return err
+		}
 		if err := d.ready(ctx); err != nil {
 			return err
 		}

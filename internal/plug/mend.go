@@ -51,7 +51,7 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 		if err != nil || node == nil || !m.is(i) {
 			continue
 		}
-		there := true
+		var there bool
 		switch i.Type {
 		case "ovs":
 			if rows == nil {

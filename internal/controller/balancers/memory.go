@@ -71,6 +71,8 @@ func (m *memory) forgetCloud() {
 func (m *memory) recallAddress(klb *v1.KuryrLoadBalancer) {
 	has, lbs, wants := klb.Status.PublicIP, klb.Status.LoadBalancers, klb.Spec.PublicIP
 	settled := balancer.IsReady(klb) && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)
+	// Without one, the deletion of an internal Service must not wait until Neutron answers.
+	m.noAddress = settled && wants == nil && has == nil
 	if !settled || wants == nil || has == nil || has.NetworkID == "" || len(lbs) == 0 {
 		return
 	}

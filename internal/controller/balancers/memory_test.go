@@ -12,6 +12,34 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
+// TestRecallsThatThereIsNoAddress: a new process knows from a settled status that an internal Service has
+// no floating IP, and need not ask Neutron. It asks if the status is not settled for this generation: a
+// process that was stopped may have made one.
+func TestRecallsThatThereIsNoAddress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1.KuryrLoadBalancer)
+		want   bool
+	}{
+		"settled":            {func(*v1.KuryrLoadBalancer) {}, true},
+		"new":                {func(o *v1.KuryrLoadBalancer) { o.Status = v1.KuryrLoadBalancerStatus{} }, false},
+		"another generation": {func(o *v1.KuryrLoadBalancer) { o.Generation = 3 }, false},
+		"in progress":        {func(o *v1.KuryrLoadBalancer) { o.Status.Conditions[1].Status = metav1.ConditionTrue }, false},
+		"wants one":          {func(o *v1.KuryrLoadBalancer) { o.Spec.PublicIP = &v1.PublicIPSpec{NetworkID: "public"} }, false},
+		"has one":            {func(o *v1.KuryrLoadBalancer) { o.Status.PublicIP = &v1.PublicIPStatus{ID: "f", NetworkID: "public"} }, false},
+	} {
+		klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Generation: 2}}
+		klb.Status.Conditions = []metav1.Condition{
+			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2},
+			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, ObservedGeneration: 2},
+		}
+		tc.change(klb)
+		var all memories
+		if got := all.of(klb).noAddress; got != tc.want {
+			t.Errorf("%s: noAddress is %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
 // TestForgets: only the end of an object that was reconciled makes room for others. A check may be
 // requested of one that is long gone.
 func TestForgets(t *testing.T) {

@@ -96,6 +96,7 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 	case sdn.SetupRule:
 		body["security_group_id"], body["direction"], body["remote_ip_prefix"] = s.GroupID, "ingress", s.Prefix.String()
 		body["ethertype"] = "IPv" + version(s)
+	case sdn.SetupNetwork, sdn.SetupGroup: // have a name alone
 	}
 	k, _ := setupKind(s)
 	made, err := send[resource](ctx, b.Client, k, k.request(http.MethodPost, "", body))

@@ -27,6 +27,7 @@ type Coverage struct {
 // Lack is what a member lacks of the protection by a security group.
 type Lack int
 
+// Zero is a member that lacks nothing.
 const (
 	LacksGroup Lack = iota + 1 // its port does not have the group yet
 	LacksPort                  // it has no filtering port of Kuryr

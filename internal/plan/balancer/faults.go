@@ -130,7 +130,9 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 // those that are not wanted: a provider that does not know a member cannot delete it either. What a
 // person has disabled is no fault before it is enabled again: to recreate it would enable it.
 func (p *planner) faultBelow(at *place, s *portState) {
-	what, pool, again := "", s.have.Pool, Step(nil)
+	var what string
+	var again Step
+	pool := s.have.Pool
 	switch {
 	case at.have.Disabled || s.have.Disabled || pool != nil && pool.Disabled:
 		return

@@ -91,7 +91,7 @@ func (c *Cloud) NeedRouterInterface(routerID, subnetID string, needed bool) {
 	}
 }
 
-// SetLegLimit sets how many interfaces a router may have; negative is any number.
+// SetInterfaceLimit sets how many interfaces a router may have; negative is any number.
 func (c *Cloud) SetInterfaceLimit(routerID string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
