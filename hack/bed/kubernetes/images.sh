@@ -74,7 +74,7 @@ pack_agnhost() {
 	install -m 644 "$upstream"/test/images/agnhost/porter/localhost.{crt,key} "$root/"
 	pack nginx "$root" /agnhost "test-webserver --port=80" $E2E_IMAGES/nginx:{1.27.0-2,1.28.0-2}
 	cp "$BIN/coredns" "$root/coredns" # the DNS server of tests, as in upstream's image
-	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:2.66.1 $E2E_IMAGES/glibc-dns-testing:2.1.1
+	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:{2.55,2.66.1} $E2E_IMAGES/glibc-dns-testing:2.1.1
 }
 
 # file_system ROOT: folders, users, and busybox under the name of every command it has.
