@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 // listed is a cloud that only lists load balancers.
 type listed struct {
 	sdn.LoadBalancers
+	mu    sync.Mutex // synctest.Wait orders nothing that the test does after it
 	all   []sdn.LoadBalancerSummary
 	err   error
 	lists []time.Duration // when, since the start
@@ -29,9 +31,28 @@ type listed struct {
 }
 
 func (l *listed) ListLoadBalancers(context.Context) ([]sdn.LoadBalancerSummary, error) {
+	l.mu.Lock()
 	l.lists = append(l.lists, time.Since(l.began))
-	time.Sleep(l.takes)
-	return l.all, l.err
+	takes, all, err := l.takes, l.all, l.err
+	l.mu.Unlock()
+	time.Sleep(takes)
+	return all, err
+}
+
+// sent returns when lists were sent, since the start.
+func (l *listed) sent() []time.Duration {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lists)
+}
+
+// restart lets the time since the start begin now, and the cloud answer so, after that time.
+func (l *listed) restart(takes time.Duration, all ...sdn.LoadBalancerSummary) {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began, l.lists, l.takes, l.all = time.Now(), nil, takes, all
 }
 
 // waitsFor returns a Reconciler that waits for load balancers of that cloud.
@@ -46,7 +67,7 @@ func waitsFor(l *listed, ids ...string) *Reconciler {
 }
 
 // TestPartOfAList: a list that lacks the load balancers of a project ends the wait for those that are
-// done, and for those that it does not show: their visits find out.
+// done, and for those that it does not show: their reconciliations find out.
 func TestPartOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := waitsFor(&listed{
@@ -66,7 +87,9 @@ func TestPartOfAList(t *testing.T) {
 // listed soon, and nothing is listed while none is busy.
 func TestListsWhileBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := &listed{all: []sdn.LoadBalancerSummary{{ID: "a", Provisioning: sdn.ProvisioningCreating}, {ID: "b", Provisioning: sdn.ProvisioningCreating}}}
+		a := sdn.LoadBalancerSummary{ID: "a", Provisioning: sdn.ProvisioningCreating}
+		b := sdn.LoadBalancerSummary{ID: "b", Provisioning: sdn.ProvisioningCreating}
+		cloud := &listed{all: []sdn.LoadBalancerSummary{a, b}}
 		r := waitsFor(cloud)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -74,33 +97,31 @@ func TestListsWhileBusy(t *testing.T) {
 			ended <- kube.Every("test", r.wait.period, r.listBusy, r.wait.added)(ctx)
 		}()
 		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(cloud.lists) > 0 {
-			t.Errorf("lists at %v while none is busy", cloud.lists)
+		if sent := cloud.sent(); len(sent) > 0 {
+			t.Errorf("lists at %v while none is busy", sent)
 		}
 		add := func(id string) {
-			cloud.began, cloud.lists = time.Now(), nil
 			r.wait.add(id, ctrl.Request{NamespacedName: client.ObjectKey{Name: id}}, time.Now(), time.Now())
 		}
+		cloud.restart(0, a, b)
 		add("a")
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := len(cloud.lists); n < 14 || n > 20 || cloud.lists[0] != waitSoonest {
-			t.Errorf("lists at %v, want the first after %s, and every %s in the end", cloud.lists, waitSoonest, waitLatest)
+		if sent := cloud.sent(); len(sent) < 14 || len(sent) > 20 || sent[0] != waitSoonest {
+			t.Errorf("lists at %v, want the first after %s, and every %s in the end", sent, waitSoonest, waitLatest)
 		}
+		cloud.restart(0, a, b)
 		add("b")
 		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := len(cloud.lists); n < 3 || cloud.lists[0] != waitSoonest {
-			t.Errorf("lists at %v after another one was added, want the first after %s", cloud.lists, waitSoonest)
+		if sent := cloud.sent(); len(sent) < 3 || sent[0] != waitSoonest {
+			t.Errorf("lists at %v after another one was added, want the first after %s", sent, waitSoonest)
 		}
-		cloud.takes, cloud.all = 500*time.Millisecond, nil // both are done
+		cloud.restart(500 * time.Millisecond) // both are done
 		time.Sleep(time.Hour)
+		cloud.restart(500 * time.Millisecond)
 		add("c")
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if len(cloud.lists) != 1 || cloud.lists[0] != waitSoonest {
-			t.Errorf("lists at %v an hour after slow ones, want one after %s", cloud.lists, waitSoonest)
+		if sent := cloud.sent(); len(sent) != 1 || sent[0] != waitSoonest {
+			t.Errorf("lists at %v an hour after slow ones, want one after %s", sent, waitSoonest)
 		}
 		stop()
 		if err := <-ended; err != nil {
