@@ -173,7 +173,10 @@ func HoldsTurn(klb *v1.KuryrLoadBalancer, r *Result) bool {
 
 // Progress says what Kuryr is doing.
 func Progress(klb *v1.KuryrLoadBalancer, r *Result) Condition {
-	c := Condition{v1.ConditionProgressing, !r.Spent, "Working", "Kuryr changes the load balancer, or waits until Octavia has changed it."}
+	if r.Spent {
+		return Condition{v1.ConditionProgressing, false, "Waiting", "Kuryr's repairs did not help. Ready says when it tries again."}
+	}
+	c := Condition{v1.ConditionProgressing, true, "Working", "Kuryr changes the load balancer, or waits until Octavia has changed it."}
 	if HoldsTurn(klb, r) {
 		c.Reason = v1.ReasonReplacing
 	}

@@ -16,7 +16,8 @@ import (
 type Level int
 
 // A fault that one level does not repair is repaired at the next. A part of a Service port is sent
-// again, then the port is recreated. If that does not help, the same is done to its load balancer.
+// again, then the port is recreated. If that does not help, its load balancer is failed over, where
+// the provider can do so, and then recreated.
 const (
 	LevelAgain        Level = iota // members are sent to the provider again, or a deletion is
 	LevelPort                      // the listener is recreated with its pool and members
@@ -42,7 +43,7 @@ type Fault struct {
 	steps  [levels]Step  // nil: the level has no step
 	wait   time.Duration // until the step may be tried
 	pause  time.Duration // after it
-	total  int           // attempts at all levels
+	total  int           // attempts at its levels up to this one that are not forgotten: Attempts.Tried
 	failed string        // why the last one was refused; empty: it was accepted, and had no effect
 	spent  bool          // everything that Kuryr can do was done, for now
 }

@@ -26,7 +26,7 @@ type Input struct {
 	// Busy are load balancers that are waited for already. Nothing is planned for them.
 	Busy []string
 	Now  time.Time
-	// Pause is the first pause between two repairs of what serves. All others are in proportion.
+	// Pause is the first pause between two repairs of what serves, usually 30 s. All others are in proportion.
 	Pause time.Duration
 }
 

@@ -17,8 +17,8 @@ func (f *Fault) Tell() string {
 }
 
 // Tried notes that a repair was carried out, or that the cloud refused it: why is the refusal.
-// A failure during an outage of the cloud must not be noted. After a new load balancer, the
-// attempts below it are forgotten: nothing was tried on the new one.
+// A failure during an outage of the cloud must not be noted. After an attempt to recreate the load
+// balancer, accepted or refused, the attempts below it are forgotten: nothing was tried on a new one.
 func (m *Attempts) Tried(f *Fault, now time.Time, why string) {
 	if f.Level == LevelLoadBalancer {
 		for l := range LevelFailover {
@@ -45,15 +45,16 @@ func (m *Attempts) Begin(f *Fault, now time.Time) (before bool) {
 // where no client is served, the second where clients are served all the same. A failover interrupts
 // them for a moment.
 var (
-	triesQuick = [levels]int{2, 2, 3, 3}
-	triesSlow  = [levels]int{5, 3, 1, 1}
+	triesQuick = [levels]int{LevelAgain: 2, LevelPort: 2, LevelFailover: 3, LevelLoadBalancer: 3}
+	triesSlow  = [levels]int{LevelAgain: 5, LevelPort: 3, LevelFailover: 1, LevelLoadBalancer: 1}
 )
 
-// Pauses, as shares or multiples of the first pause where clients are served.
+// Pauses, as shares or multiples of the first pause where clients are served, Input.Pause. In brackets
+// what they are with its usual 30 s.
 const (
-	quickLeast, quickMost = 30, 6 // its shares, where no client is served: first and longest pause
-	restLeast, restTimes  = 8, 30 // its multiples when all was tried: first and longest rest
-	restMost              = 24    // longest rest of what serves, in units of restTimes
+	quickLeast, quickMost = 30, 6 // its shares, where no client is served: first and longest pause (1 s, 5 s)
+	restLeast, restTimes  = 8, 30 // its multiples when all was tried: first and longest rest (4 min, 15 min)
+	restMost              = 24    // longest rest of what serves, in units of restTimes (6 h)
 )
 
 // repairing begins the keys of repairs. A load balancer gets a new ID each time it is made anew, so the
@@ -78,7 +79,9 @@ func repairKey(vip, port string, l Level) string {
 // repair plans what is done about objects in ERROR, and about objects that cannot be deleted. It
 // begins at the gentlest level that may help, and goes up a level when that was tried often
 // enough. What still serves clients is repaired last, slowly, and one thing at a time. What serves no
-// client passes all levels in less than a minute. Attempts at what works again are forgotten.
+// client passes all levels in less than a minute, besides the time that Octavia takes. When all was
+// tried, the last level is tried again after each rest, without end. Attempts at what works again are
+// forgotten.
 func (p *planner) repair() {
 	p.forgetRemovals()
 	p.cure()

@@ -56,7 +56,7 @@ type UpdateListener struct {
 	Ranges bool
 }
 
-// DeleteListener deletes a listener with its pool.
+// DeleteListener deletes a listener with its pool: two requests, the pool first.
 type DeleteListener struct {
 	Below
 	ID, Because string
