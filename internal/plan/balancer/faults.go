@@ -62,6 +62,7 @@ type portState struct {
 	have    *sdn.Listener // nil: it has none
 	serves  bool          // an endpoint is reached, or the port has no endpoint
 	reached bool          // an endpoint is reached
+	member  bool          // an endpoint is a member
 }
 
 func (p *place) vip() string { return p.want.VIP.IP }
@@ -86,6 +87,13 @@ func (p *place) servesBeside(port string) bool {
 	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.name() != port && s.serves })
 }
 
+// hasMember reports whether an endpoint of any port is a member, or no port has one. A load balancer in
+// ERROR accepts no change: when all endpoints were replaced, it serves nobody, whatever its status says.
+func (p *place) hasMember() bool {
+	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.member }) ||
+		!slices.ContainsFunc(p.ports, func(s portState) bool { return len(s.want.Pool.Members) > 0 })
+}
+
 func (s *portState) name() string { return fmt.Sprintf("%s:%d", s.want.Protocol, s.want.Port) }
 
 func (s *portState) isThere() bool { return s.have != nil && s.have.Pool != nil }
@@ -107,7 +115,7 @@ func (p *planner) inspect(want, have *sdn.LoadBalancer) *place {
 		at.ports = append(at.ports, s)
 	}
 	if at.broken() && !left {
-		p.fault(at, "load balancer "+have.ID, "", "", mayServe(have), nil)
+		p.fault(at, "load balancer "+have.ID, "", "", mayServe(have) && at.hasMember(), nil)
 	}
 	return at
 }
@@ -119,11 +127,16 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 		return
 	}
 	s.have = &lb.Listeners[i]
-	if !s.isThere() || failed(s.have.Provisioning) || failed(s.have.Pool.Provisioning) {
+	if !s.isThere() {
 		return
 	}
 	wanted := byKey(s.want.Pool.Members)
-	s.reached = slices.ContainsFunc(s.have.Pool.Members, func(m sdn.Member) bool { return wanted[keyOfMember(&m)] != nil && !isBroken(m.Provisioning) })
+	endpoints := slices.DeleteFunc(slices.Clone(s.have.Pool.Members), func(m sdn.Member) bool { return wanted[keyOfMember(&m)] == nil })
+	s.member = len(endpoints) > 0
+	if failed(s.have.Provisioning) || failed(s.have.Pool.Provisioning) {
+		return
+	}
+	s.reached = slices.ContainsFunc(endpoints, func(m sdn.Member) bool { return !isBroken(m.Provisioning) })
 	s.serves = s.reached || len(wanted) == 0
 }
 
