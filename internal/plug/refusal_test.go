@@ -46,6 +46,21 @@ func TestForeignDevicesAreLeftAlone(t *testing.T) {
 		mustCheck(t, d, p)
 		mustUnplug(t, d, p)
 	})
+	// The daemon unplugs an earlier port of a sandbox, by its journal. Without that the ADD fails.
+	t.Run("earlier port", func(t *testing.T) {
+		mustPlug(t, d, p)
+		q := pod(t, "bridge", 16, ns)
+		q.ContainerID = p.ContainerID
+		if err := d.Plug(t.Context(), q); !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), "eth0") {
+			t.Errorf("Plug = %v, want that eth0 exists", err)
+		}
+		if hasDevice(t, plug.HostDevice(q.PortID)) {
+			t.Error("the node has a device of the port that is not plugged")
+		}
+		mustUnplug(t, d, q)
+		mustCheck(t, d, p)
+		mustUnplug(t, d, p)
+	})
 	t.Run("in the sandbox", func(t *testing.T) {
 		ns.run(t, "ip", "link", "add", "eth0", "type", "bridge")
 		if err := d.Plug(t.Context(), p); err == nil {

@@ -57,6 +57,46 @@ func TestPauses(t *testing.T) {
 	}
 }
 
+// TestCloudIsBack: changes that work after the cloud was away for a sixth of Mend show that it is back.
+// A shorter failure does not begin repairs anew, nor does a round that has changed nothing.
+func TestCloudIsBack(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		did   []string
+		want  bool
+	}{
+		{"a change after a short failure", 5*time.Second - 1, []string{"create"}, false},
+		{"a change after an outage", 5 * time.Second, []string{"create"}, true},
+		{"no change after an outage", time.Hour, nil, false},
+	} {
+		now := time.Now()
+		r := &Reconciler{Options: Options{Now: func() time.Time { return now }, Mend: 30 * time.Second}, shared: shared{back: kube.NewSignal()}}
+		v := reconciliation{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}}
+		round := func(after time.Duration, did []string, err error) (back bool) {
+			now = now.Add(after)
+			v.round.did, v.round.err = did, err
+			v.noteAway(t.Context())
+			select {
+			case <-v.back:
+				return true
+			default:
+				return false
+			}
+		}
+		away := fmt.Errorf("creating: %w", sdn.ErrUnavailable)
+		if round(0, []string{"create"}, nil) || round(0, nil, away) || round(tc.after/2, nil, away) {
+			t.Errorf("%s: back before the end", tc.name)
+		}
+		if got := round(tc.after-tc.after/2, tc.did, nil); got != tc.want {
+			t.Errorf("%s: back is %v, want %v", tc.name, got, tc.want)
+		}
+		if got, want := round(time.Hour, []string{"create"}, nil), tc.did == nil; got != want {
+			t.Errorf("%s: back with a change an hour later is %v, want %v", tc.name, got, want)
+		}
+	}
+}
+
 // TestReadyMessage: the message of a ready load balancer has what the provider always does otherwise.
 func TestReadyMessage(t *testing.T) {
 	const wanted = "The cloud has the load balancer as wanted."
@@ -78,6 +118,7 @@ func TestReadyMessage(t *testing.T) {
 		"UDP, ovn":                {ready("ovn", "UDP"), wanted + " " + stay},
 		"UDP, ovn, and a failure": {ready("ovn", "UDP", "cannot mark it"), wanted + " A step failed. No action needed: the load balancer serves, and Kuryr tries the step again: cannot mark it. " + stay},
 		"TCP, ovn":                {ready("ovn", "TCP"), wanted},
+		"SCTP, ovn":               {ready("ovn", "SCTP"), wanted},
 		"UDP, amphora":            {ready("amphora", "UDP"), wanted},
 	} {
 		v := reconciliation{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}

@@ -20,6 +20,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -100,14 +103,17 @@ func TestThrottleHalvesOnceForOneCongestion(t *testing.T) {
 // itself is an answer.
 func TestThrottleOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
+		metrics := prometheus.NewRegistry()
+		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute, Metrics: metrics})
 		for range awayAfter - 1 {
 			ask(t, l, http.StatusBadGateway, time.Second, 0)
 		}
 		ask(t, l, http.StatusInternalServerError, time.Second, 0)
+		outage(t, metrics, 0)
 		for range awayAfter {
 			ask(t, l, 0, time.Second, 0)
 		}
+		outage(t, metrics, 1)
 		began, sent := time.Now(), 0
 		var longest time.Duration
 		for time.Since(began) < 10*time.Minute {
@@ -128,6 +134,71 @@ func TestThrottleOpens(t *testing.T) {
 		time.Sleep(probeGap)
 		if ask(t, l, 404, 0, 0); l.refuses(time.Now()) != nil {
 			t.Error("still away after a probe was answered")
+		}
+		outage(t, metrics, 0)
+	})
+}
+
+// outage checks what kuryr_cloud_outage says about Octavia.
+func outage(t *testing.T, metrics prometheus.Gatherer, want int) {
+	t.Helper()
+	text := fmt.Sprintf(`
+# HELP kuryr_cloud_outage 1 while a service of the cloud (Octavia, Neutron) answers nothing: only a probe is sent.
+# TYPE kuryr_cloud_outage gauge
+kuryr_cloud_outage{service="Octavia"} %d
+`, want)
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(text), "kuryr_cloud_outage"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A service that is away again is known as such after as many failures as the first time, and since
+// the new time.
+func TestThrottleOpensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute})
+		for _, since := range []string{"2000-01-01T00:00:01Z", "2000-01-01T00:00:08Z"} { // the second one: after 5 s and probeGap
+			for i := range awayAfter {
+				if err := l.refuses(time.Now()); err != nil {
+					t.Errorf("refused after %d failures: %v", i, err)
+				}
+				ask(t, l, 0, time.Second, 0)
+			}
+			if err := l.refuses(time.Now()); err == nil || !strings.Contains(err.Error(), "has not answered since "+since) {
+				t.Errorf("after %d failures: %v, want it away since %s", awayAfter, err, since)
+			}
+			time.Sleep(probeGap)
+			ask(t, l, 200, 0, 0)
+		}
+	})
+}
+
+// A probe without an answer does not hold up the next one. If such probes take all places, the next
+// one is sent when the first of them ends, after a request's time.
+func TestProbesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const places = 3
+		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: places, RequestTimeout: time.Minute})
+		for range awayAfter {
+			ask(t, l, 0, 0, 0)
+		}
+		began := time.Now()
+		for i := range places {
+			time.Sleep(probeGap)
+			release, err := l.acquire(t.Context(), prompt)
+			if want := time.Duration(i+1) * probeGap; err != nil || time.Since(began) != want {
+				t.Fatalf("probe %d: %v after %s, want it sent after %s", i, err, time.Since(began), want)
+			}
+			time.AfterFunc(time.Minute, func() { release(0, 0) })
+		}
+		time.Sleep(probeGap)
+		ask(t, l, 200, 0, 0)
+		if took, want := time.Since(began), probeGap+time.Minute; took != want || l.refuses(time.Now()) != nil {
+			t.Errorf("the outage ends with an answer after %s: %v, want after %s", took, l.refuses(time.Now()), want)
+		}
+		time.Sleep(time.Minute) // the other probes fail after it
+		if err := l.refuses(time.Now()); err != nil {
+			t.Errorf("probes of the last outage make a new one: %v", err)
 		}
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -162,6 +164,42 @@ func TestEachProjectHasItsCredential(t *testing.T) {
 	if got, want := fresh.since(), []string{"blue delete unnamed"}; !slices.Equal(got, want) {
 		t.Errorf("deleting what was read: %q, want %q", got, want)
 	}
+}
+
+// Where a resource is, is remembered for placeAge after it was last seen, in the next map of places,
+// too. What is not seen any more is forgotten then: the next read asks all credentials, as after a
+// restart.
+func TestPlacesAreForgotten(t *testing.T) {
+	const age = 3*time.Hour + 3*time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(nil)
+		see := func(id string) {
+			t.Helper()
+			b.ports[id] = "red"
+			if _, err := b.ListPorts(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			delete(b.ports, id)
+		}
+		see("gone")
+		for i, want := range [][]string{
+			{"red read gone"},
+			{"red read gone"}, // from the older map
+			{"blue read gone", "main read gone", "red read gone"},
+		} {
+			b.since()
+			if _, err := b.Port(t.Context(), "gone"); !errors.Is(err, sdn.ErrNotFound) {
+				t.Errorf("Port: %v, want ErrNotFound", err)
+			}
+			if got := b.since(); !slices.Equal(got, want) {
+				t.Errorf("a port that was last seen %s ago: Port asks %q, want %q", time.Duration(i)*age, got, want)
+			}
+			for range 3 { // only the last time is late enough for a new map
+				time.Sleep(age / 3)
+				see("another")
+			}
+		}
+	})
 }
 
 // A port that only a failing credential may see is not missing. Of the others' ports it is known.

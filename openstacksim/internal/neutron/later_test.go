@@ -21,13 +21,14 @@ func TestLaterRefuses(t *testing.T) {
 	names := map[*desk]*strings.Replacer{}
 	for _, d := range []*desk{zed, later} {
 		net, _ := d.net("10.7.0.0/24")
-		names[d] = strings.NewReplacer("NET", net, "PORT", text(d.make(member, "port", object{"network_id": net}), "id"))
+		six, _ := d.net("fd07::/64")
+		names[d] = strings.NewReplacer("NET", net, "SIX", six, "EMPTY", text(d.make(member, "network", object{}), "id"), "PORT", text(d.make(member, "port", object{"network_id": net}), "id"))
 	}
 	service := keystone.Caller{ProjectID: ours, Roles: []string{"admin", "service"}}
 	for _, c := range []struct {
 		name         string
 		who          caller
-		method, path string // NET and PORT stand for IDs
+		method, path string // NET (with a subnet), SIX (of IPv6), EMPTY and PORT stand for IDs
 		body         string
 		zed, later   string
 	}{
@@ -37,6 +38,10 @@ func TestLaterRefuses(t *testing.T) {
 		{"a port of no router", admin, "POST", "/ports", `{"port": {"network_id": "NET", "device_owner": "network:router_interface", "device_id": "r"}}`,
 			"201", "500 HTTPInternalServerError"},
 		{"a flavor", member, "POST", "/routers", `{"router": {"flavor_id": "f"}}`, "400 HTTPBadRequest", "404 FlavorNotFound"},
+		{"an MTU too small for a subnet", member, "PUT", "/networks/NET", `{"network": {"mtu": 499}}`, "200", "409 NetworkMTUSubnetConflict"},
+		{"the smallest MTU of IPv4", member, "PUT", "/networks/NET", `{"network": {"mtu": 500}}`, "200", "200"},
+		{"an MTU too small for IPv6", member, "PUT", "/networks/SIX", `{"network": {"mtu": 1279}}`, "200", "409 NetworkMTUSubnetConflict"},
+		{"a small MTU without a subnet", member, "PUT", "/networks/EMPTY", `{"network": {"mtu": 499}}`, "200", "200"},
 		{"a quota below the use, by force", admin, "PUT", "/quotas/" + ours, `{"quota": {"port": 0, "force": true}}`, "200", "200"},
 		{"a quota below the use", admin, "PUT", "/quotas/" + ours, `{"quota": {"port": 0}}`, "200", "400 HTTPBadRequest"},
 		{"a route to a shortened network", member, "POST", "/subnets",
