@@ -27,11 +27,7 @@ func TestRecallsThatThereIsNoAddress(t *testing.T) {
 		"wants one":          {func(o *v1.KuryrLoadBalancer) { o.Spec.PublicIP = &v1.PublicIPSpec{NetworkID: "public"} }, false},
 		"has one":            {func(o *v1.KuryrLoadBalancer) { o.Status.PublicIP = &v1.PublicIPStatus{ID: "f", NetworkID: "public"} }, false},
 	} {
-		klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Generation: 2}}
-		klb.Status.Conditions = []metav1.Condition{
-			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2},
-			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, ObservedGeneration: 2},
-		}
+		klb := settled()
 		tc.change(klb)
 		var all memories
 		if got := all.of(klb).noAddress; got != tc.want {
@@ -53,5 +49,47 @@ func TestForgets(t *testing.T) {
 	all.ask(req, checkRequest{check: true})
 	if all.forget(req) {
 		t.Error("an object is known because a check was requested")
+	}
+}
+
+// TestAdoptedByTheObjectBefore: an object does not have the floating IP that one of the same name had.
+func TestAdoptedByTheObjectBefore(t *testing.T) {
+	klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}}
+	var all memories
+	all.of(klb)
+	all.adopt(klb, &v1.PublicIPStatus{ID: "f", IP: "203.0.113.80"})
+	if !all.hasAdopted(klb, "203.0.113.80") {
+		t.Error("the object does not have its floating IP")
+	}
+	anew := klb.DeepCopy()
+	anew.UID = "another"
+	if all.hasAdopted(anew, "203.0.113.80") {
+		t.Error("the next object of the name has the floating IP of the one before")
+	}
+}
+
+// TestRecallsTheAddress: a new process takes the floating IP from a status that is settled, and asks the
+// cloud otherwise.
+func TestRecallsTheAddress(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1.KuryrLoadBalancer)
+		want   bool
+	}{
+		"settled":            {func(*v1.KuryrLoadBalancer) {}, true},
+		"another generation": {func(o *v1.KuryrLoadBalancer) { o.Generation = 3 }, false},
+		"in progress":        {func(o *v1.KuryrLoadBalancer) { o.Status.Conditions[1].Status = metav1.ConditionTrue }, false},
+		"an older status":    {func(o *v1.KuryrLoadBalancer) { o.Status.PublicIP.NetworkID = "" }, false},
+		"no load balancer":   {func(o *v1.KuryrLoadBalancer) { o.Status.LoadBalancers = nil }, false},
+		"has none":           {func(o *v1.KuryrLoadBalancer) { o.Status.PublicIP = nil }, false},
+	} {
+		klb := settled()
+		klb.Spec.PublicIP = &v1.PublicIPSpec{NetworkID: "public"}
+		klb.Status.PublicIP = &v1.PublicIPStatus{ID: "f", IP: "203.0.113.80", NetworkID: "public"}
+		klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "lb", PortID: "port"}}
+		tc.change(klb)
+		var all memories
+		if got := all.of(klb).placed; got != tc.want {
+			t.Errorf("%s: placed is %t, want %t", name, got, tc.want)
+		}
 	}
 }

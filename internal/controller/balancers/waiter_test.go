@@ -5,6 +5,7 @@ package balancers
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -126,6 +127,19 @@ func TestListsWhileBusy(t *testing.T) {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestUnansweredList: a list that failed ends no wait.
+func TestUnansweredList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := waitsFor(&listed{err: sdn.ErrUnavailable}, "busy")
+		if err := r.listBusy(t.Context()); !errors.Is(err, sdn.ErrUnavailable) {
+			t.Errorf("listBusy = %v, want ErrUnavailable", err)
+		}
+		if len(r.wait.busy) != 1 {
+			t.Error("it does not wait any more")
 		}
 	})
 }
