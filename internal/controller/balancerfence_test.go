@@ -72,6 +72,7 @@ func rule(port int32, remote string) sdn.Rule {
 // ranges.
 func TestSourceRangesAtMembers(t *testing.T) {
 	b := fenceBed(t)
+	b.unhurried = true // however slow the machine is, no endpoint lacks its group for long
 	b.start()
 	one, two := b.bound(b.pod("one")), b.bound(b.pod("two"))
 	b.fenced("web", one)
@@ -143,10 +144,14 @@ func TestFirstMemberHasTheGroup(t *testing.T) {
 // Service its floating IP, not even a new Service. The member is reported until it has the group.
 func TestMembersBehind(t *testing.T) {
 	b := fenceBed(t)
+	b.unhurried = true // until it has its group, the first member is not reported, either
 	b.start()
 	one, two := b.bound(b.pod("one")), b.bound(b.pod("two"))
 	b.fenced("web", one)
 	ip := b.realised("web").Status.PublicIP.IP
+	b.stop()
+	b.unhurried = false
+	b.start()
 	b.fail(memory.UpdatePort, fmt.Errorf("updating: %w", sdn.ErrUnavailable))
 	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0].Members = membersAt(one, two) })
 	late := two.Spec.VIF.Addresses[0].IP
