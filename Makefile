@@ -28,7 +28,7 @@ FUZZ_IN        ?=
 TESTFLAGS      ?= -timeout=20m -parallel=4
 # Empty, nothing is cut short.
 CUT            ?= -short
-# What -short cuts short, and where it is: a test (long_test.go) names what is missing.
+# What -short cuts short, and where it is: a test (internal/repotest/long_test.go) names what is missing.
 LONG           := TestConvergence|TestLargeServiceOnOVN|TestLargestService|TestMembersFollowSoon|TestPlanHoldsItsPromises|TestPortsFitIntoMemory|TestRandomHistories|TestRestartWritesNothing|TestServicesUnderChurn|TestThousandEndpoints|WhileWritesMeetTheirFate$$
 LONG_IN        := ./internal/controller/... ./internal/plan/... $(SIM)/internal/...
 BENCHFLAGS     ?=

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"fmt"
@@ -31,6 +31,7 @@ type command struct {
 
 // Documents and messages tell of no openstack command that the client refuses.
 func TestOpenStackCommands(t *testing.T) {
+	t.Chdir(root)
 	var all []command
 	for _, pattern := range []string{"*.md", "docs/*.md", "hack/bed/*.md", "config/*/*.yaml"} {
 		files, err := filepath.Glob(pattern)
@@ -53,6 +54,7 @@ func TestOpenStackCommands(t *testing.T) {
 
 // Commands are found wherever documents write them, and the client's word counts.
 func TestOpenStackCommandsAreFound(t *testing.T) {
+	t.Chdir(root)
 	const text = "Text `openstack loadbalancer\nshow ID` and `openstack loadbalancer quota`.\n\n" +
 		"    openstack subnet create --network a \\\n        --subnet-range 10.0.0.0/8 b   # why\n" +
 		"    for n in $(openstack network list -f value -c ID); do\n\n" +

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"fmt"
@@ -26,6 +26,7 @@ var hands = []string{"keptFinding", "event", "Eventf", "row"}
 // TestNoDecisionByWords: production code compares and searches no condition's message and
 // no error's text. Another wording would change what Kuryr does.
 func TestNoDecisionByWords(t *testing.T) {
+	t.Chdir(root)
 	for _, dir := range decides {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if d.IsDir() && d.Name() == "sdntest" {
@@ -53,6 +54,7 @@ func TestNoDecisionByWords(t *testing.T) {
 
 // TestWordsAreFound shows that the check finds what it is to find.
 func TestWordsAreFound(t *testing.T) {
+	t.Chdir(root)
 	for code, found := range map[string]bool{
 		`if c.Message == "ready" {}`:                               true,
 		`switch c.Message { case "ready": }`:                       true,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"os"
@@ -31,6 +31,7 @@ func read(t *testing.T, path string) string {
 
 // docs/api.md names every field that there is.
 func TestDocsNameEveryFieldOfTheAPI(t *testing.T) {
+	t.Chdir(root)
 	doc := read(t, "docs/api.md")
 	files, err := filepath.Glob("config/crd/openstack.org_*.yaml")
 	if err != nil || len(files) == 0 {
@@ -54,6 +55,7 @@ func TestDocsNameEveryFieldOfTheAPI(t *testing.T) {
 
 // docs/configuration.md has a row for every field of the sample.
 func TestDocsNameEveryFieldOfTheConfiguration(t *testing.T) {
+	t.Chdir(root)
 	doc := read(t, "docs/configuration.md")
 	var sample map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "config/base/kuryr.yaml")), &sample); err != nil {
@@ -88,6 +90,7 @@ func optionsOf(cell string) (all []string) {
 
 // docs/migrating.md says of each option of the old configuration what becomes of it.
 func TestDocsNameEveryOptionOfTheOldConfiguration(t *testing.T) {
+	t.Chdir(root)
 	_, table, found := strings.Cut(read(t, "docs/migrating.md"), "\n| `kuryr.conf` |")
 	if !found {
 		t.Fatal("docs/migrating.md has no table of kuryr.conf")
@@ -100,7 +103,7 @@ func TestDocsNameEveryOptionOfTheOldConfiguration(t *testing.T) {
 		}
 	}
 	options, section := 0, ""
-	for line := range strings.Lines(read(t, "testdata/kuryr.conf.options")) {
+	for line := range strings.Lines(read(t, "internal/repotest/testdata/kuryr.conf.options")) {
 		for i, word := range strings.Fields(line) {
 			switch {
 			case word == "#":
@@ -116,7 +119,7 @@ func TestDocsNameEveryOptionOfTheOldConfiguration(t *testing.T) {
 		}
 	}
 	if options < 100 {
-		t.Errorf("testdata/kuryr.conf.options has %d options, want 100 or more", options)
+		t.Errorf("internal/repotest/testdata/kuryr.conf.options has %d options, want 100 or more", options)
 	}
 }
 
@@ -133,6 +136,7 @@ func section(t *testing.T, doc, from, to string) string {
 
 // Who goes back to the version without Services removes what it refuses.
 func TestDocsOfGoingBackNameEveryNewSection(t *testing.T) {
+	t.Chdir(root)
 	text := section(t, "docs/services-howto.md", "**Going back**", "\nGoing back to a version **with**")
 	var sample map[string]any
 	if err := yaml.Unmarshal([]byte(read(t, "config/base/kuryr.yaml")), &sample); err != nil {
@@ -152,6 +156,7 @@ func TestDocsOfGoingBackNameEveryNewSection(t *testing.T) {
 
 // Before the controller is deleted, nothing with one of its finalizers is left.
 func TestDocsOfRemovalNameEveryKindWithAFinalizer(t *testing.T) {
+	t.Chdir(root)
 	text := section(t, "docs/configuration.md", "## Taking it away", "**Files on each node**")
 	for finalizer, kind := range map[string]string{
 		v1.PortFinalizer: "kuryrports", v1.NetworkFinalizer: "kuryrnetworks", v1.LoadBalancerFinalizer: "kuryrloadbalancers",
@@ -164,6 +169,7 @@ func TestDocsOfRemovalNameEveryKindWithAFinalizer(t *testing.T) {
 
 // The documents agree on what a running controller follows.
 func TestDocsAgreeOnWhatIsFollowed(t *testing.T) {
+	t.Chdir(root)
 	named := regexp.MustCompile("`?([a-z]+)`?(?:,| and| while)")
 	var want map[string]bool
 	for _, of := range []struct{ doc, from, to string }{
@@ -187,6 +193,7 @@ func TestDocsAgreeOnWhatIsFollowed(t *testing.T) {
 
 // docs/preflight.md names the findings that a first start waits for, and no others.
 func TestDocsHolding(t *testing.T) {
+	t.Chdir(root)
 	_, text, _ := strings.Cut(read(t, "docs/preflight.md"), "## A first start")
 	_, text, _ = strings.Cut(text, ":\n\n")
 	text, _, _ = strings.Cut(text, ".\n")
@@ -203,6 +210,7 @@ var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 
 // Links between the documents lead to files that are there.
 func TestLinksOfDocs(t *testing.T) {
+	t.Chdir(root)
 	docs, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +235,7 @@ var makeTarget = regexp.MustCompile("(?m)(?:^    |`)make ([a-z0-9-]+)")
 
 // Targets of make that documents tell of exist.
 func TestMakeTargetsOfDocs(t *testing.T) {
+	t.Chdir(root)
 	makefile := read(t, "Makefile")
 	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/configuration.md"} {
 		for _, m := range makeTarget.FindAllStringSubmatch(read(t, doc), -1) {
@@ -287,6 +296,7 @@ func kustomize(t *testing.T, dir string) string {
 
 // The commands of the documents deploy Kuryr, as they stand there.
 func TestDeploymentOfDocs(t *testing.T) {
+	t.Chdir(root)
 	for doc, want := range map[string]int{"README.md": 1, "docs/configuration.md": 2} {
 		rendered, _ := deploy(t, doc)
 		if len(rendered) != want {
@@ -306,6 +316,7 @@ var patches = regexp.MustCompile("(?s)```yaml\n(patches:\n.*?)```")
 
 // The patches of docs/configuration.md do what they are said to do.
 func TestPatchesOfDocs(t *testing.T) {
+	t.Chdir(root)
 	_, dir := deploy(t, "docs/configuration.md")
 	m := patches.FindStringSubmatch(read(t, "docs/configuration.md"))
 	if m == nil {
@@ -326,6 +337,7 @@ func TestPatchesOfDocs(t *testing.T) {
 
 // TestDialsOfDocs: each dial that the simulator's documentation shows is one.
 func TestDialsOfDocs(t *testing.T) {
+	t.Chdir(root)
 	text := read(t, "docs/openstack-sim.md")
 	blocks := strings.Split(text, "```yaml\n")[1:]
 	if len(blocks) == 0 {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"go/ast"
@@ -18,6 +18,7 @@ import (
 // cut short nowhere for good. Those with -short's meaning of their own are on the real
 // OpenStack (…Real and test/e2e, by hack/e2e.sh).
 func TestWhatIsCutShortRunsAtLength(t *testing.T) {
+	t.Chdir(root)
 	makefile := read(t, "Makefile")
 	names := regexp.MustCompile(strings.ReplaceAll(variable(t, makefile, "LONG"), "$$", "$"))
 	places := strings.Fields(strings.ReplaceAll(variable(t, makefile, "LONG_IN"), "$(SIM)", "./openstacksim"))

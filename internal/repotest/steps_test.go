@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"errors"
@@ -15,6 +15,7 @@ import (
 // .ci/run and hack/night.sh go on after a step that failed, and a step that was left
 // out for want of time is one.
 func TestSteps(t *testing.T) {
+	t.Chdir(root)
 	for _, tt := range []struct {
 		name, steps string
 		code        int

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kuryr_test
+package repotest
 
 import (
 	"io/fs"
@@ -30,6 +30,7 @@ var bugs = map[string][]string{
 
 // The documents name tests for each bug, and all of these are there.
 func TestBugsHaveTheirTests(t *testing.T) {
+	t.Chdir(root)
 	tests, told := testsOfTree(t), map[string]bool{}
 	for doc, numbers := range bugs {
 		_, table, found := strings.Cut(read(t, doc), "\n## Bugs of the former implementation")
