@@ -12,8 +12,8 @@ amphora_conf() {
 	[[ -z $AMPHORA ]] || octavia_worker_conf >"$ETC/octavia-worker.conf"
 }
 
-# The worker reads this after octavia.conf, which alone the API reads. It wants to read
-# some CA for the agents of amphorae, which nobody is told of.
+# The worker reads this after octavia.conf, which alone the API reads. It signs certificates
+# for the agents of amphorae, which the noop driver drops: any CA will do.
 octavia_worker_conf() {
 	cat <<-END
 		[controller_worker]
@@ -27,6 +27,9 @@ octavia_worker_conf() {
 		client_ca = $PKI/ca.crt
 		workers = 1
 		event_notifications = false
+		[certificates]
+		ca_certificate = $PKI/ca.crt
+		ca_private_key = $PKI/ca.key
 	END
 }
 
