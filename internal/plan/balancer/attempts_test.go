@@ -78,15 +78,76 @@ func TestIneffective(t *testing.T) {
 	if a := next(); len(a.Steps) != 0 || len(a.AcceptedAsIs) != 1 || len(a.NotApplied) != 1 || a.Wake != 4*time.Second || len(a.Failed) != 1 {
 		t.Errorf("after two times: %v, %+v", a.Steps, a.Report)
 	}
-	w.now = w.now.Add(5 * time.Second)
-	if a := next(); len(a.Steps) != 2 || len(a.AcceptedAsIs) != 1 {
-		t.Errorf("after the pause: %v, %+v", a.Steps, a.Report)
+	w.now = w.now.Add(2 * time.Second) // when the mark's first pause ends
+	if a := next(); len(a.Steps) != 1 || len(a.Failed) != 0 || len(a.NotApplied) != 1 || a.Wake != 2*time.Second {
+		t.Errorf("after the pause of the mark: %v, %+v", a.Steps, a.Report)
+	}
+	w.now = w.now.Add(2 * time.Second)
+	if a := next(); len(a.Steps) != 2 || len(a.AcceptedAsIs) != 1 || len(a.NotApplied) != 0 {
+		t.Errorf("after the pauses: %v, %+v", a.Steps, a.Report)
 	}
 	w.cloud.EditLoadBalancer(w.cloud.LoadBalancers()[0].LoadBalancer.ID, func(lb *sdn.LoadBalancer) {
 		lb.Unmarked, lb.Listeners, lb.Listeners[0].ConnectionLimit = false, lb.Listeners[:1], nil
 	})
 	if a := next(); len(a.Attempts) > 0 {
 		t.Errorf("%v is left of steps that are not needed any more", a.Attempts)
+	}
+}
+
+// TestComplete: load balancers are complete if nothing is in ERROR and nothing is missing.
+func TestComplete(t *testing.T) {
+	w := newWorld(t)
+	w.klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80, 1)}
+	w.settle()
+	id := w.cloud.LoadBalancers()[0].LoadBalancer.ID
+	complete := func() bool {
+		t.Helper()
+		_, _, a, err := w.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Complete
+	}
+	if !complete() {
+		t.Error("a settled one is not complete")
+	}
+	w.cloud.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) { lb.Listeners[0].Provisioning = sdn.ProvisioningError })
+	if complete() {
+		t.Error("complete with a listener in ERROR")
+	}
+	w.cloud.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) { lb.Listeners[0].Provisioning = sdn.ProvisioningActive })
+	w.klb.Spec.Listeners = append(w.klb.Spec.Listeners, port("TCP", 443, 1))
+	if complete() {
+		t.Error("complete without a port")
+	}
+}
+
+// TestBegin: a repair begins once, until it was tried.
+func TestBegin(t *testing.T) {
+	var m balancer.Attempts
+	one, other := &balancer.Fault{Step: balancer.FailOver{ID: "one"}}, &balancer.Fault{Step: balancer.FailOver{ID: "other"}}
+	for i, tc := range []struct {
+		fault *balancer.Fault
+		want  bool
+	}{{one, false}, {one, true}, {other, false}, {one, true}} {
+		if got := m.Begin(tc.fault, time.Unix(1800000000, 0)); got != tc.want {
+			t.Errorf("%d: Begin = %t", i, got)
+		}
+	}
+}
+
+// TestPausesOfDeletions: deletions that make room at one address share their pauses, as each load
+// balancer that is created anew has another ID. Other deletions do not.
+func TestPausesOfDeletions(t *testing.T) {
+	now := time.Unix(1800000000, 0)
+	for instead, want := range map[string]time.Duration{"10.96.0.10": 4 * time.Second, "": 0} {
+		var m balancer.Attempts
+		for _, id := range []string{"one", "two"} {
+			m.Did(balancer.DeleteLoadBalancer{ID: id, Instead: instead, Because: "of its network"}, now, time.Second, "")
+		}
+		if got := m.Rests(balancer.DeleteLoadBalancer{ID: "three", Instead: instead, Because: "of its network"}, now); got != want {
+			t.Errorf("the third one waits %s with address %q, want %s", got, instead, want)
+		}
 	}
 }
 

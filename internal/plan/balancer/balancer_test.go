@@ -283,6 +283,8 @@ func TestCovers(t *testing.T) {
 		"a pool":            func(s *v1.KuryrLoadBalancerStatus) { s.Pools = s.Pools[1:] },
 		"members":           func(s *v1.KuryrLoadBalancerStatus) { s.Members = nil },
 		"a member":          func(s *v1.KuryrLoadBalancerStatus) { s.Members = s.Members[1:] },
+		"a listener's ID":   func(s *v1.KuryrLoadBalancerStatus) { s.Listeners[1].ID = "" },
+		"a pool's ID":       func(s *v1.KuryrLoadBalancerStatus) { s.Pools[1].ID = "" },
 		"a member's ID":     func(s *v1.KuryrLoadBalancerStatus) { s.Members[0].ID = "" },
 		"the floating IP":   func(s *v1.KuryrLoadBalancerStatus) { s.PublicIP = nil },
 		"the subnet":        func(s *v1.KuryrLoadBalancerStatus) { s.LoadBalancers[0].SubnetID = "" },

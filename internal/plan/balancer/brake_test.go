@@ -192,3 +192,34 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestTrialIn: a trial has failed once it is in ERROR, or is done at another provider.
+func TestTrialIn(t *testing.T) {
+	want := sdn.LoadBalancer{Name: "web", Provider: "ovn"}
+	lb := func(name, provider string, state sdn.Provisioning) sdn.LoadBalancer {
+		return sdn.LoadBalancer{Name: name, Provider: provider, Provisioning: state}
+	}
+	for _, tc := range []struct {
+		name          string
+		have          []sdn.LoadBalancer
+		found, failed bool
+	}{
+		{"there is none", nil, false, false},
+		{"only the load balancer itself", []sdn.LoadBalancer{lb("web", "ovn", sdn.ProvisioningError)}, false, false},
+		{"it was deleted", []sdn.LoadBalancer{lb("web/trial", "ovn", sdn.ProvisioningDeleted)}, false, false},
+		{"it is created, after another one", []sdn.LoadBalancer{lb("web", "ovn", sdn.ProvisioningActive), lb("web/trial", "ovn", sdn.ProvisioningActive)}, true, false},
+		{"it is being created", []sdn.LoadBalancer{lb("web/trial", "ovn", sdn.ProvisioningCreating)}, true, false},
+		{"it is in ERROR", []sdn.LoadBalancer{lb("web/trial", "ovn", sdn.ProvisioningError)}, true, true},
+		{"it has another provider", []sdn.LoadBalancer{lb("web/trial", "amphora", sdn.ProvisioningActive)}, true, true},
+		{"it is being created at another provider", []sdn.LoadBalancer{lb("web/trial", "amphora", sdn.ProvisioningCreating)}, true, false},
+	} {
+		trial, failed := balancer.TrialIn(tc.have, want)
+		if (trial != nil) != tc.found || failed != tc.failed || trial != nil && trial.Name != "web/trial" {
+			t.Errorf("%s: %+v, %v", tc.name, trial, failed)
+		}
+	}
+	want.Provider = ""
+	if _, failed := balancer.TrialIn([]sdn.LoadBalancer{lb("web/trial", "amphora", sdn.ProvisioningActive)}, want); failed {
+		t.Error("any provider does, and the trial has failed")
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,6 +120,10 @@ func TestManyRules(t *testing.T) {
 	if len(missing) != 1 || !strings.Contains(missing[0].Text, "1002 rules") || !strings.Contains(missing[0].Text, "port 5353") {
 		t.Errorf("missing %v", missing)
 	}
+	klb.Spec.SourceRanges = klb.Spec.SourceRanges[:500]
+	if rules, missing := balancer.RangeGroupRules(klb); len(rules) != 1000 || len(missing) > 0 {
+		t.Errorf("as many as there may be: %d rules, missing %v", len(rules), missing)
+	}
 }
 
 // lacking says what members lack: some a port, some the group.
@@ -215,4 +220,76 @@ func TestGrants(t *testing.T) {
 			t.Errorf("%s: Granted and Reaches = %v, want %v", tc.name, got, tc.want)
 		}
 	}
+}
+
+// TestAssess: how long members have lacked what protects them decides.
+func TestAssess(t *testing.T) {
+	const one, two = "10.1.0.5", "10.1.0.6"
+	start, patience := time.Unix(10000, 0), time.Minute
+	var c balancer.CoverageMemory
+	klb := fencedBalancer()
+	for _, step := range []struct {
+		name        string
+		after       time.Duration // since the start
+		port, group []string      // the members that lack them
+		guarded     bool
+		want        string
+	}{
+		{"all have the group", 0, nil, nil, true, "unprotected [], unreached [], soon 0s"},
+		{"one lacks it", time.Second, nil, []string{one}, true, "unprotected [], unreached [], soon 1m0s"},
+		{"two lack it, and no other has it", 11 * time.Second, nil, []string{one, two}, false, "unprotected [], unreached [], soon 50s, waits"},
+		{"just before the end", time.Minute, nil, []string{one, two}, true, "unprotected [], unreached [], soon 1s"},
+		{"a minute of one", 61 * time.Second, nil, []string{one, two}, false, "unprotected [], unreached [10.1.0.5 at 1], soon 10s, waits"},
+		{"a minute of both", 71 * time.Second, nil, []string{one, two}, false, "unprotected [], unreached [10.1.0.5 at 1 10.1.0.6 at 11], soon 0s"},
+		{"one has it", 80 * time.Second, nil, []string{two}, true, "unprotected [], unreached [10.1.0.6 at 11], soon 0s"},
+		{"it lacks it again", 90 * time.Second, nil, []string{one}, true, "unprotected [], unreached [], soon 1m0s"},
+		{"its port goes", 100 * time.Second, []string{one}, nil, false, "unprotected [], unreached [], soon 1m0s, passing"},
+		{"a minute without", 160 * time.Second, []string{one}, nil, false, "unprotected [10.1.0.5], unreached [], soon 0s"},
+	} {
+		v := c.Assess(klb, &balancer.Coverage{Lacks: lacking(step.port, step.group), Guarded: step.guarded}, start.Add(step.after), patience)
+		if got := verdict(v, start); got != step.want {
+			t.Errorf("%s: %s, want %s", step.name, got, step.want)
+		}
+	}
+	if problems := (&balancer.Verdict{}).Problems(klb); len(problems) > 0 {
+		t.Errorf("all are protected: %v", problems)
+	}
+	// Of a process that has just started: no port was seen, unless the status shows that there was one.
+	for name, tc := range map[string]struct {
+		of   func(*v1.KuryrLoadBalancer)
+		want string
+	}{
+		"not ready":                      {func(klb *v1.KuryrLoadBalancer) { klb.Status.Conditions = nil }, "unprotected [10.1.0.5], unreached [], soon 0s"},
+		"without floating IP":            {func(klb *v1.KuryrLoadBalancer) { klb.Status.PublicIP = nil }, "unprotected [10.1.0.5], unreached [], soon 0s"},
+		"with one, and without ranges":   {func(klb *v1.KuryrLoadBalancer) { klb.Spec.SourceRanges = nil }, "unprotected [10.1.0.5], unreached [], soon 0s"},
+		"with one, which the ranges cut": {func(*v1.KuryrLoadBalancer) {}, "unprotected [], unreached [], soon 1m0s, passing"},
+	} {
+		klb := fencedBalancer()
+		klb.Spec.VIPs = []v1.VIPAddress{{IP: "10.96.0.10"}}
+		klb.Status.PublicIP = &v1.PublicIPStatus{IP: "198.51.100.7"}
+		klb.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionTrue}}
+		tc.of(klb)
+		var c balancer.CoverageMemory
+		for range 2 { // the second time as the first
+			v := c.Assess(klb, &balancer.Coverage{Lacks: lacking([]string{one}, nil)}, start, patience)
+			if got := verdict(v, start); got != tc.want {
+				t.Errorf("%s: %s, want %s", name, got, tc.want)
+			}
+		}
+	}
+}
+
+func verdict(v balancer.Verdict, start time.Time) string {
+	unreached := []string{}
+	for _, m := range v.Unreached {
+		unreached = append(unreached, fmt.Sprintf("%s at %.0f", m.IP, m.Since.Sub(start).Seconds()))
+	}
+	text := fmt.Sprintf("unprotected %v, unreached %v, soon %s", v.Unprotected, unreached, v.Soon)
+	if v.Waits {
+		text += ", waits"
+	}
+	if v.Passing {
+		text += ", passing"
+	}
+	return text
 }

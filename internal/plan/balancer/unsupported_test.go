@@ -28,6 +28,9 @@ func TestUnsupported(t *testing.T) {
 // TestListsMore: what stays as it is, and what is not supported, is reported once.
 func TestListsMore(t *testing.T) {
 	flavor, project := v1.UnchangedField{Field: "flavorID", Of: "lb", Wanted: "f"}, v1.UnchangedField{Field: "projectID", Of: "lb", Wanted: "p"}
+	if balancer.OfPublicIP(flavor) || !balancer.OfPublicIP(v1.UnchangedField{Field: "publicIP.networkID"}) {
+		t.Error("OfPublicIP does not tell a flavor from the network of a floating IP")
+	}
 	for _, tc := range []struct {
 		name        string
 		before, now []v1.UnchangedField

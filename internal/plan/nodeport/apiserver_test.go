@@ -134,3 +134,34 @@ func TestExternalIPsOfTheAPI(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersOfPorts: ports are numbers from 1 to 65535. What else the API server may have let through is
+// left out, and not cut to 16 bits.
+func TestNumbersOfPorts(t *testing.T) {
+	for number, want := range map[int32]bool{-1: false, 0: false, 1: true, 0xffff: true, 0x10000: false, 0x10050: false} {
+		service := func(port, nodePort, check int32) *corev1.Service {
+			return svc("a", of(corev1.ServiceTypeLoadBalancer), func(s *corev1.Service) {
+				s.Spec.Ports = []corev1.ServicePort{{Port: port, NodePort: nodePort}}
+				s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceExternalTrafficPolicyLocal, check
+			})
+		}
+		apiPort := func(s *corev1.Service) { s.Spec.Ports[0].Port = number }
+		server := apiSlice("192.0.2.1")
+		server.Ports[0].Port, server.Ports[0].Protocol = new(number), nil
+		for what, got := range map[string]int{
+			"port":              len(nodeport.Plan([]*corev1.Service{service(number, 30080, 0)}, nil, nodeport.APIServers{}).Table),
+			"node port":         len(nodeport.Plan([]*corev1.Service{service(80, number, 0)}, nil, nodeport.APIServers{}).Table),
+			"health check port": len(nodeport.Plan([]*corev1.Service{service(80, 0, number)}, nil, nodeport.APIServers{}).Checks),
+			"port of the API": len(nodeport.Plan([]*corev1.Service{svc("", api, apiPort)}, nil, nodeport.APIServers{
+				Slices: []*discoveryv1.EndpointSlice{apiSlice("192.0.2.1")},
+			}).Table),
+			"port of an API server": len(nodeport.Plan([]*corev1.Service{svc("", api)}, nil, nodeport.APIServers{
+				Slices: []*discoveryv1.EndpointSlice{server},
+			}).Table),
+		} {
+			if (got == 1) != want || got > 1 {
+				t.Errorf("%s %d: %d entries", what, number, got)
+			}
+		}
+	}
+}
