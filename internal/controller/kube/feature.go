@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -221,6 +222,11 @@ func (f *Feature) may(ctx context.Context, what *authorizationv1.ResourceAttribu
 func (f *Feature) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, synced)
 	defer cancel()
+	for _, obj := range f.Kinds { // at once; the second loop waits
+		if _, err := f.mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching all objects of type %T: %w", obj, err)
+		}
+	}
 	for _, obj := range f.Kinds {
 		if _, err := f.mgr.GetCache().GetInformer(ctx, obj); err != nil {
 			return fmt.Errorf("the API server has not listed all objects of type %T yet; the log says why: %w", obj, err)
