@@ -87,6 +87,9 @@ func (b *simBed) follow(members map[string][]string) {
 // attempts at a repair, and no pause gets long: when changes work again, everything is right within
 // half a minute, at the gentlest level, with the pauses of production.
 func TestChangesFail(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: it waits for pauses of production; 'make long' runs it")
+	}
 	alone(t)
 	b := newSimBed(t)
 	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })

@@ -293,6 +293,7 @@ func TestTenantThatIsNamedNoMore(t *testing.T) {
 	for name := range networks {
 		before[name] = b.bound(b.pod("old", inNamespace(name)))
 	}
+	b.eventually("each network has a free port again", func() bool { return b.freeIn(redNet) == 1 && b.freeIn(blueNet) == 1 })
 	b.label(blue, "team", "")
 	b.followed(blue)
 	b.annotate(red, v1.ProjectAnnotation, "")

@@ -50,6 +50,9 @@ func otherMembers(s *v1.KuryrLoadBalancerSpec) {
 // TestOutageOfOctavia: during an outage Octavia gets only probes, whatever changes. After the
 // outage all changes of the meantime are made.
 func TestOutageOfOctavia(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: it waits for pauses of production; 'make long' runs it")
+	}
 	alone(t)
 	const n, lasts = 20, 8 * time.Second
 	b := newSimBed(t)

@@ -30,7 +30,7 @@ var servers sync.Map // testing.TB to *rest.Config
 
 // lanes is how many tests run in parallel, each on an API server of its own: most of a test is
 // waiting. `go test -parallel` limits it, too.
-const lanes = 3
+const lanes = 4
 
 var (
 	idle    = make(chan *rest.Config, lanes) // API servers that no test uses

@@ -18,6 +18,9 @@ import (
 // Octavia's API. It refuses to delete them, for ever. The Service follows its endpoints within a
 // minute all the same, with the pauses of production.
 func TestLostMembers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: it waits for pauses of production; 'make long' runs it")
+	}
 	alone(t)
 	b := newSimBed(t)
 	b.launch(1000)

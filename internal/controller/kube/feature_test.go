@@ -6,6 +6,7 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,9 @@ type cluster struct {
 	ctrl.Manager
 	turn           sync.Mutex // orders the test before what the Feature calls later
 	known, allowed bool
-	asked, watched int
+	asked          int
+	watched        map[string]time.Time // by kind: since when the API server lists all of them
+	listing        time.Duration        // how long that takes
 	elected        chan struct{}
 }
 
@@ -81,10 +84,21 @@ type caches struct {
 	c *cluster
 }
 
-func (c caches) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+func (c caches) GetInformer(_ context.Context, obj client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	c.c.turn.Lock()
-	defer c.c.turn.Unlock()
-	c.c.watched++
+	kind := fmt.Sprintf("%T", obj)
+	if c.c.watched[kind].IsZero() {
+		c.c.watched[kind] = time.Now()
+	}
+	left := c.c.listing - time.Since(c.c.watched[kind])
+	c.c.turn.Unlock()
+	var o cache.InformerGetOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.BlockUntilSynced == nil || *o.BlockUntilSynced {
+		time.Sleep(left)
+	}
 	return nil, nil
 }
 
@@ -104,7 +118,7 @@ type featureBed struct {
 func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
 	t.Helper()
 	b := &featureBed{serve: make(chan struct{}), done: make(chan error, 1)}
-	b.elected = make(chan struct{})
+	b.elected, b.watched = make(chan struct{}), map[string]time.Time{}
 	b.Feature = kube.Feature{
 		Parts: parts{b}, Wanted: b.serve,
 		Needs:   []rbacv1.PolicyRule{{APIGroups: []string{"openstack.org"}, Resources: []string{"kuryrloadbalancers/status"}, Verbs: []string{"get", "patch"}}},
@@ -190,8 +204,26 @@ func TestFeatureWaitsForKindAndPermission(t *testing.T) {
 		b.pass(t, 0, 1, kind, right)
 		b.allowed = true
 		b.pass(t, 1, 0, kind, right)
-		if err := <-b.done; err != nil || b.watched == 0 || b.lacks == 0 {
-			t.Errorf("error %v, %d kinds watched, Lacks called %d times", err, b.watched, b.lacks)
+		if err := <-b.done; err != nil || len(b.watched) == 0 || b.lacks == 0 {
+			t.Errorf("error %v, %d kinds watched, Lacks called %d times", err, len(b.watched), b.lacks)
+		}
+	})
+}
+
+// The kinds are listed at the same time. What the feature adds finds all objects in the caches.
+func TestFeatureListsItsKindsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFeature(t, func(b *featureBed) {
+			b.Kinds = []client.Object{&v1.KuryrLoadBalancer{}, &v1.KuryrNetwork{}, &v1.KuryrPort{}}
+			b.wanted, b.known, b.allowed, b.listing = true, true, true, 10*time.Second
+		})
+		began := time.Now()
+		close(b.serve)
+		if err := <-b.done; err != nil || b.added != 1 {
+			t.Errorf("error %v, added %d times, want once", err, b.added)
+		}
+		if took := time.Since(began); took != b.listing {
+			t.Errorf("added after %v, want after the %v that each of the lists takes", took, b.listing)
 		}
 	})
 }

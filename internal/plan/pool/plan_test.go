@@ -42,7 +42,11 @@ func TestPlan(t *testing.T) {
 			}
 			for i := 0; i+1 < len(archive.Files); i += 2 {
 				state, want := archive.Files[i], &archive.Files[i+1]
-				got := describe(pool.Plan(parse(t, string(state.Data)), noon))
+				in := parse(t, string(state.Data))
+				got := describe(pool.Plan(in, noon))
+				if diff := cmp.Diff(parse(t, string(state.Data)), in); diff != "" {
+					t.Errorf("%s: the plan has changed the state (-was +is):\n%s", state.Name, diff)
+				}
 				if *update {
 					want.Data = []byte(got)
 				}
