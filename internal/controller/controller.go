@@ -65,6 +65,7 @@ type Options struct {
 
 	// The following fields have a default.
 
+	Shards kube.Shards // the keys that this process owns; all
 	// Namespace is the namespace of the controller. There Services hold the cluster IPs of deleted
 	// Services. Default: kuryr-system.
 	Namespace string
@@ -121,6 +122,9 @@ func (o *Options) defaults(mgr ctrl.Manager) {
 	set(&o.Stuck, 90*time.Second)
 	set(&o.SlowDeletion, time.Minute)
 	set(&o.Namespace, "kuryr-system")
+	if o.Shards == nil {
+		o.Shards = kube.Alone{}
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
