@@ -19,6 +19,9 @@ const (
 	// ranges that its load balancers last enforced. It is absent while the ranges are being
 	// changed. After a restart it is what Kuryr knows of the ranges while Octavia does not answer.
 	KeptSourceRangesAnnotation = "kuryr.openstack.org/kept-source-ranges"
+	// ShownAnnotation on a KuryrPort, a KuryrLoadBalancer or a KuryrNetwork is a marker: a controller that
+	// takes keys over waits until its cache shows it, and so all earlier writes of others.
+	ShownAnnotation = "kuryr.openstack.org/shown"
 
 	// ClusterIPHolderLabel is on Services of Kuryr's own namespace that hold the cluster IP of
 	// a deleted Service, as Octavia does not delete the load balancer there.
@@ -47,5 +50,6 @@ const (
 	FieldOwnerLoadBalancer     = "kuryr-loadbalancer" // a KuryrLoadBalancer's finalizer and status
 	FieldOwnerNamespaceNetwork = "kuryr-namespace"    // a KuryrNetwork's spec, and its condition Planned
 	FieldOwnerNetwork          = "kuryr-network"      // a KuryrNetwork's finalizer and status
+	FieldOwnerShard            = "kuryr-shard"        // an annotation of a KuryrPort, a KuryrLoadBalancer or a KuryrNetwork
 	FieldOwnerCluster          = "kuryr-cluster"      // the KuryrCluster and its status
 )

@@ -136,6 +136,7 @@ const (
 	OwnerService    = client.FieldOwner(v1.FieldOwnerService)
 	OwnerBalancer   = client.FieldOwner(v1.FieldOwnerLoadBalancer)
 	OwnerNetwork    = client.FieldOwner(v1.FieldOwnerNetwork)
+	OwnerShard      = client.FieldOwner(v1.FieldOwnerShard)
 
 	OwnerNamespaceNetwork = client.FieldOwner(v1.FieldOwnerNamespaceNetwork)
 )

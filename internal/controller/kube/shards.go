@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -53,6 +54,9 @@ type Shards interface {
 	// called after the last work on the keys has ended, and before another process may begin: what
 	// memory has of them must be forgotten, as it will be wrong. Both must not wait for work on keys.
 	Follow(gained func(ctx context.Context, keys Keys, crashed bool), lost func(keys Keys))
+	// Cached says that the cache has all objects of a kind that Kuryr writes. From now on gained is called
+	// after the cache shows what earlier owners wrote of them.
+	Cached(kind client.ObjectList)
 }
 
 // Alone is the Shards of the only controller process: it owns all keys, always.
@@ -75,6 +79,9 @@ func (Alone) Members() int { return 1 }
 
 // Follow implements Shards.
 func (Alone) Follow(func(context.Context, Keys, bool), func(Keys)) {}
+
+// Cached implements Shards.
+func (Alone) Cached(client.ObjectList) {}
 
 // enterAgain is when a request of an own key is tried again that came while this process could not
 // renew its Lease.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
 )
@@ -86,6 +88,9 @@ func (g *Gate) Follow(gained func(context.Context, kube.Keys, bool), lost func(k
 	}
 }
 
+// Cached implements kube.Shards.
+func (*Gate) Cached(client.ObjectList) {}
+
 // Admits reports whether a request may be begun now at all, whatever its key.
 func (g *Gate) Admits() bool {
 	g.mu.Lock()
@@ -95,8 +100,18 @@ func (g *Gate) Admits() bool {
 
 // Open admits work on buckets, and tells the followers.
 func (g *Gate) Open(ctx context.Context, buckets shard.Set, crashed bool) {
+	g.admit(buckets)
+	g.tellGained(ctx, buckets, crashed)
+}
+
+func (g *Gate) admit(buckets shard.Set) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.open, g.closing = g.open.Or(buckets), g.closing.Minus(buckets)
+}
+
+func (g *Gate) tellGained(ctx context.Context, buckets shard.Set, crashed bool) {
+	g.mu.Lock()
 	followers := g.gained
 	g.mu.Unlock()
 	for _, gained := range followers {
@@ -123,11 +138,21 @@ func (g *Gate) Busy() (busy shard.Set) {
 	return busy
 }
 
-// Lose ends the ownership of closed buckets, and tells the followers. No work on them may be
-// running, unless the process ends.
+// Lose ends the ownership of buckets, and tells the followers. Work on them must have ended, unless another
+// process owns them already.
 func (g *Gate) Lose(buckets shard.Set) {
+	g.drop(buckets)
+	g.tellLost(buckets)
+}
+
+func (g *Gate) drop(buckets shard.Set) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.open, g.closing = g.open.Minus(buckets), g.closing.Minus(buckets)
+}
+
+func (g *Gate) tellLost(buckets shard.Set) {
+	g.mu.Lock()
 	followers := g.lost
 	g.mu.Unlock()
 	for _, lost := range followers {
