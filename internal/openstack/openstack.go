@@ -68,3 +68,7 @@ func newBackend(s *session.Client) *Backend { return &Backend{neutron.New(s), oc
 func (b *Backend) As(cloud, projectID string) *Backend {
 	return newBackend(b.client.As(cloud, projectID))
 }
+
+// SetShare limits b, and all that share its limits, to a part of them, from 0 to 1: other processes send
+// requests to the same cloud. It is 1 at first. With 0 a few requests are still sent, one at a time.
+func (b *Backend) SetShare(share float64) { b.client.SetShare(share) }

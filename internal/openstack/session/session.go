@@ -104,6 +104,14 @@ func (b *Client) As(cloud, projectID string) *Client {
 	return &other
 }
 
+// SetShare limits b, and all clients that As made of it or of its origin, to a part of the configured
+// limits, from 0 to 1, because other processes send requests to the same cloud. It is 1 at first. With 0 a
+// client still sends a few requests, one at a time.
+func (b *Client) SetShare(share float64) {
+	b.throttle.setShare(share)
+	b.balancerThrottle.setShare(share)
+}
+
 // Project returns the project of the credential's token. It is empty if the token has none, or if
 // the login itself used a token with unknown project.
 func (b *Client) Project(ctx context.Context) (string, error) {

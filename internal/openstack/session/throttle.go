@@ -46,18 +46,21 @@ const (
 // of the places at most: new pods do not wait for ended pods. With Octavia a quarter is reserved
 // for reading, and naturally slow requests, such as a pool with many members, use half at most: a
 // large Service delays neither small ones nor reads.
+//
+// The process may have a share of all this only: see setShare.
 type throttle struct {
-	slots    chan struct{}
-	others   chan struct{} // of slots, the places for requests that are not prompt
-	long     chan struct{} // of others, the places for slow requests
+	slots    *places
+	others   *places // of slots, the places for requests that are not prompt
+	long     *places // of others, the places for slow requests
 	tokens   *rate.Limiter
-	ceiling  float64
+	most     float64       // the ceiling of a process without others
 	patience time.Duration // how long to wait for leave
 	slow     time.Duration // an answer later than this is a sign of overload
 	service  string
 	gauges   gauges
 
 	mu        sync.Mutex
+	ceiling   float64
 	congested time.Time // last time the rate was halved
 	raised    time.Time // up to when the increase has been given
 	pause     time.Time // the cloud asked to be left alone until then
@@ -76,18 +79,56 @@ const (
 	long
 )
 
+// places is how many requests may be sent at once. The number may be lowered meanwhile, and raised again
+// to what it was at first.
+type places struct {
+	taken chan struct{} // by requests, or held back
+
+	mu     sync.Mutex
+	held   int // are held back
+	toHold int // are to be held back, as soon as requests leave them
+}
+
+func newPlaces(n int) *places { return &places{taken: make(chan struct{}, n)} }
+
+// resize sets the number of places.
+func (p *places) resize(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.toHold = cap(p.taken) - n; p.held > p.toHold; p.held-- {
+		<-p.taken
+	}
+	for p.held < p.toHold {
+		select {
+		case p.taken <- struct{}{}:
+			p.held++
+		default:
+			return // all are taken: leave holds them back
+		}
+	}
+}
+
+// leave gives back a place.
+func (p *places) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held < p.toHold {
+		p.held++
+		return
+	}
+	<-p.taken
+}
+
 // newThrottle returns a closed throttle.
 func newThrottle(service string, c Config) *throttle {
-	concurrent, perSecond := c.MaxConcurrent, c.RequestsPerSecond
-	others := concurrent / 2
-	if service == Octavia {
-		others = min(concurrent-1, concurrent*3/4)
-	}
+	perSecond := c.RequestsPerSecond
+	slots, others, long := sizes(service, c.MaxConcurrent)
 	l := &throttle{
-		slots:    make(chan struct{}, concurrent),
-		others:   make(chan struct{}, max(1, others)),
-		long:     make(chan struct{}, max(1, concurrent/2)),
+		slots:    newPlaces(slots),
+		others:   newPlaces(others),
+		long:     newPlaces(long),
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
+		most:     perSecond,
 		ceiling:  perSecond,
 		service:  service,
 		gauges:   newGauges(c.Metrics, service),
@@ -96,6 +137,33 @@ func newThrottle(service string, c Config) *throttle {
 	}
 	l.gauges.rate.Set(perSecond)
 	return l
+}
+
+// sizes returns how many of concurrent places requests of each pace may take.
+func sizes(service string, concurrent int) (slots, others, long int) {
+	others = concurrent / 2
+	if service == Octavia {
+		others = min(concurrent-1, concurrent*3/4)
+	}
+	return concurrent, max(1, others), max(1, concurrent/2)
+}
+
+// setShare limits the process to a part of places, rate and burst, because other processes send
+// requests, too. Requests that are on their way keep their places. The rate keeps its proportion to
+// the ceiling. A process without a share may still send a few requests.
+func (l *throttle) setShare(share float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.ceiling
+	l.ceiling = l.most * min(1, max(share, 1./floorPart))
+	limit := min(l.ceiling, float64(l.tokens.Limit())*l.ceiling/before)
+	l.tokens.SetLimit(rate.Limit(limit))
+	l.tokens.SetBurst(max(1, int(l.ceiling)))
+	l.gauges.rate.Set(limit)
+	slots, others, long := sizes(l.service, min(cap(l.slots.taken), max(1, int(share*float64(cap(l.slots.taken))))))
+	l.slots.resize(slots)
+	l.others.resize(others)
+	l.long.resize(long)
 }
 
 // acquire waits for leave to send one request and returns what gives it back, with
@@ -151,13 +219,13 @@ func (l *throttle) refuses(now time.Time) error {
 
 // enter takes a place and returns how to leave it.
 func (l *throttle) enter(ctx context.Context, p pace) (leave func(), err error) {
-	places := []chan struct{}{l.slots, l.others, l.long}[:p+1]
+	all := []*places{l.slots, l.others, l.long}[:p+1]
 	leave = func() {}
-	for _, place := range slices.Backward(places) {
+	for _, place := range slices.Backward(all) {
 		select {
-		case place <- struct{}{}:
+		case place.taken <- struct{}{}:
 			before := leave
-			leave = func() { <-place; before() }
+			leave = func() { place.leave(); before() }
 		case <-ctx.Done():
 			leave()
 			return nil, ctx.Err()
