@@ -53,6 +53,9 @@ var (
 	// ErrUnavailable: the backend is away, overloaded or broken. Nothing is
 	// said about whether the request took effect.
 	ErrUnavailable = errors.New("cloud unavailable")
+	// ErrFenced: the request was not sent, because this process may not change anything now. It is the
+	// cause of a BusyError. It says nothing about the cloud.
+	ErrFenced = errors.New("this process may not write: its Lease was not renewed in time")
 )
 
 // Field is a part of a request, in the seam's words.

@@ -52,7 +52,7 @@ func (v *reconciliation) report(ctx context.Context) (ctrl.Result, error) {
 // seconds show that this is over. What was tried meanwhile for other objects proves nothing.
 func (v *reconciliation) noteAway(ctx context.Context) {
 	switch since := v.memory.away; {
-	case away(v.round.err) && since.IsZero():
+	case away(v.round.err) && since.IsZero() && !errors.Is(v.round.err, sdn.ErrFenced):
 		v.memory.away = v.Now()
 	case v.round.err == nil && !since.IsZero() && (len(v.round.did) > 0 || v.settled()):
 		if v.memory.away = (time.Time{}); v.Now().Sub(since) >= v.Mend/6 {

@@ -126,15 +126,33 @@ type explained struct{ error }
 
 func (e explained) Unwrap() error { return e.error }
 
+// fencedPause is when a request that was refused by the Fence is worth another try.
+const fencedPause = time.Second
+
+// fenced returns why r must not be sent now; nil if it may be.
+func (b *Client) fenced(r Request) error {
+	if r.Method == http.MethodGet || b.Config.Fence == nil || b.Config.Fence.Admits() {
+		return nil
+	}
+	return explained{&sdn.BusyError{After: fencedPause, Err: sdn.ErrFenced}}
+}
+
 // send sends r once.
 func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	client, gate, err := b.route(s, r)
 	if err != nil {
 		return explained{err}
 	}
+	if err := b.fenced(r); err != nil { // before it is the probe of a service that is away
+		return err
+	}
 	release, err := gate.acquire(ctx, r.pace())
 	if err != nil {
 		return explained{err}
+	}
+	if err := b.fenced(r); err != nil { // the wait may have been long
+		release(notSent, 0)
+		return err
 	}
 	u := client.Endpoint
 	if r.Path != nil {

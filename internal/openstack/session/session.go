@@ -48,8 +48,17 @@ type Config struct {
 	// LoadBalancerAPI is which API serves load balancers: OctaviaAPI, which is also the
 	// empty one, or LBaaSv2API.
 	LoadBalancerAPI string
+	// Fence is asked before each request that may change something; nil admits all.
+	Fence Fence
 	// Metrics takes kuryr_cloud_*; nil keeps them to oneself.
 	Metrics prometheus.Registerer
+}
+
+// Fence says whether this process may change something in the cloud. While it does not, only GETs are
+// sent, and logins; other requests are an sdn.ErrFenced.
+type Fence interface {
+	// Admits reports whether a request may be begun now. It must not wait.
+	Admits() bool
 }
 
 // The APIs that load balancers may be served by.

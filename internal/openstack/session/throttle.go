@@ -70,6 +70,9 @@ type throttle struct {
 	probe     time.Time // when the next probe may be sent
 }
 
+// notSent is in place of a status, if leave was not used: nothing is learnt from it.
+const notSent = -1
+
 // pace is which places a request may take.
 type pace int
 
@@ -167,7 +170,7 @@ func (l *throttle) setShare(share float64) {
 }
 
 // acquire waits for leave to send one request and returns what gives it back, with
-// the status of the answer (0: none). It fails rather than wait longer than a request
+// the status of the answer (0: none; notSent: it was not sent). It fails rather than wait longer than a request
 // may take, and at once while the cloud wants to be left alone. The duration of a change of load
 // balancers depends on its provider and size: of Octavia's, only slow reads show an overload.
 func (l *throttle) acquire(ctx context.Context, p pace) (release func(status int, retryAfter time.Duration), err error) {
@@ -190,6 +193,9 @@ func (l *throttle) acquire(ctx context.Context, p pace) (release func(status int
 	sent := time.Now()
 	return func(status int, after time.Duration) {
 		leave()
+		if status == notSent {
+			return
+		}
 		took := time.Since(sent)
 		if l.service == Octavia && p != prompt {
 			took = 0
