@@ -267,6 +267,7 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = c.tls
+	transport.DialContext = dialer.DialContext
 	// A connection that has idled long may be closed at the other end just as
 	// a request goes out on it, and a POST is not sent twice.
 	transport.IdleConnTimeout = 15 * time.Second
