@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,6 +31,7 @@ import (
 type controllerFlags struct {
 	config, kubeconfig            string
 	metricsAddress, healthAddress string
+	leaderAddress                 string
 	leaderElect                   bool
 	leaderNamespace               string
 }
@@ -52,6 +54,9 @@ func controllerCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
 	flags.StringVar(&f.metricsAddress, "metrics-bind-address", "127.0.0.1:9654", "address of /metrics; 0 is none")
 	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "127.0.0.1:8082", "address of /livez and /readyz; 0 is none")
+	flags.StringVar(&f.leaderAddress, "leader-api-bind-address", "127.0.0.1:"+cmp.Or(os.Getenv("KURYR_CONTROLLER_HA_PORT"), "16401"),
+		"address that answers GET / with the leader's name; 0 is none")
+	_ = flags.MarkHidden("leader-api-bind-address") // until shards.LeaderServer is started there
 	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let one replica of several lead, by a Lease")
 	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the Lease; default $POD_NAMESPACE")
 	return cmd

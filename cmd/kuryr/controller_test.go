@@ -121,6 +121,16 @@ func held(t *testing.T, cluster *rest.Config) (release func(), holder func() str
 	}
 }
 
+// The address of the leader's name is as in kuryr-kubernetes, with the port of its variable.
+func TestLeaderAddress(t *testing.T) {
+	for port, want := range map[string]string{"": "127.0.0.1:16401", "17000": "127.0.0.1:17000"} {
+		t.Setenv("KURYR_CONTROLLER_HA_PORT", port)
+		if got := controllerCommand().Flags().Lookup("leader-api-bind-address").DefValue; got != want {
+			t.Errorf("with port %q: %s, want %s", port, got, want)
+		}
+	}
+}
+
 // The controller starts although the cloud is away, takes up a changed configuration
 // also while another leads, leads, keeps the old one if the new has faults, and ends
 // when told to.
