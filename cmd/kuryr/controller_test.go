@@ -131,6 +131,23 @@ func TestLeaderAddress(t *testing.T) {
 	}
 }
 
+// The systemd unit calls the command as it is.
+func TestSystemdUnitArguments(t *testing.T) {
+	text, err := os.ReadFile("../../config/systemd/kuryr-controller.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "\nExecStart=/usr/local/bin/kuryr ")
+	line, _, _ = strings.Cut(line, "\n")
+	cmd, args, err := rootCommand().Find(strings.Fields(line))
+	if err == nil {
+		err = cmd.ParseFlags(args)
+	}
+	if err != nil || cmd.Name() != "controller" || !strings.HasPrefix(cmd.Flag("kubeconfig").Value.String(), "%d/") {
+		t.Errorf("arguments %q: %s, %v", line, cmd.Name(), err)
+	}
+}
+
 // The controller starts although the cloud is away, takes up a changed configuration
 // also while another leads, leads, keeps the old one if the new has faults, and ends
 // when told to.
