@@ -8,7 +8,7 @@
 #      not with SHORT=1,
 #   2. a sample of the crash sweep (docs/crash-sweep.md) on the real Neutron and Octavia;
 #      KURYR_SWEEP_POINTS says of how many writes of Services (20),
-#   3. test/e2e,
+#   3. test/e2e; then, if all of it ran, whether Kuryr has used each permission that it has,
 #   4. upstream Kubernetes' own conformance tests of networks and pods,
 #   5. three minutes in which parts of the cloud and of Kubernetes are stopped and killed.
 # With SHORT=1 less of each, in some 35 minutes on two cores in place of 70. PARTS (contract
@@ -56,7 +56,12 @@ hack/demo/deploy.sh
 
 if wanted test; then
 	step "test/e2e"
-	go test -count=1 -timeout=45m -v "${short[@]}" -run "$(tests_of ./test/e2e)" -skip '^TestCloudOutage$' ./test/e2e
+	go test -count=1 -timeout=45m -v "${short[@]}" -run "$(tests_of ./test/e2e)" -skip '^(TestCloudOutage|TestPermissionsAreUsed)$' ./test/e2e
+	# After all others: only a whole run uses all permissions.
+	step "permissions"
+	whole=1
+	[[ -z ${SHORT:-}${TESTS:-}${PART:-} && $KURYR_BED_KIND == real ]] || whole=
+	KURYR_E2E_WHOLE=$whole go test -count=1 -v -run '^TestPermissionsAreUsed$' ./test/e2e
 fi
 if wanted upstream; then
 	step "upstream's tests"

@@ -48,6 +48,7 @@ api_ready() { kubectl get --raw /readyz; }
 control_plane_up() {
 	pki_up
 	run_etcd
+	alive kube-apiserver || rm -f "$LOG"/audit*.log # of another bed
 	run_kube_apiserver
 	await 120 "API server" api_ready
 	run_kube_controller_manager
@@ -67,6 +68,8 @@ run_kube_apiserver() {
 		--etcd-servers=http://127.0.0.1:2379 \
 		--bind-address=0.0.0.0 --advertise-address="$API_IP" --secure-port=6443 \
 		--service-cluster-ip-range="$SERVICE_CIDR${SERVICE_CIDR6:+,$SERVICE_CIDR6}" --allow-privileged \
+		--audit-policy-file="$HERE/kubernetes/audit.yaml" --audit-log-path="$LOG/audit.log" \
+		--audit-log-maxsize=100 --audit-log-maxbackup=4 \
 		--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
 		--client-ca-file="$PKI/ca.crt" \
 		--tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
