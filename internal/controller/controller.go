@@ -171,7 +171,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	held := mgr // what is added to it waits for the checks of a first start
 	if o.Preflight != nil {
-		checks := preflight.New(mgr, preflight.Options{Checks: o.Preflight, Settings: o.Settings})
+		checks := preflight.New(mgr, preflight.Options{Checks: o.Preflight, Settings: o.Settings, Shards: o.Shards})
 		if err := checks.Setup(mgr); err != nil {
 			return fmt.Errorf("setting up the preflight checks: %w", err)
 		}

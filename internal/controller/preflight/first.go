@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,7 +30,7 @@ const (
 )
 
 // Hold returns a manager for the parts that make things in the cloud. What is added by it to run
-// while this process leads starts when the Loop begins to serve. All else starts as usual: caches
+// while this process leads starts when the Loop begins to serve, in each process for itself. All else starts as usual: caches
 // are filled, and probes are answered.
 func (l *Loop) Hold(mgr ctrl.Manager) ctrl.Manager { return held{mgr, l.serving} }
 
@@ -124,6 +126,31 @@ func (l *Loop) hold(ctx context.Context, report preflight.Report) string {
 	l.logged = why
 	l.tellPods(ctx)
 	return why
+}
+
+// follow lets start what waits here for the checks of another process, once that says so. One that was
+// there at an earlier start counts, too. Without the KuryrCluster that says it, this process makes the
+// checks for itself.
+func (l *Loop) follow(ctx context.Context) error {
+	if l.wait = period; !l.waiting() {
+		return nil
+	}
+	l.wait = soon
+	object := &v1.KuryrCluster{}
+	err := client.IgnoreNotFound(l.live.Get(ctx, client.ObjectKey{Name: v1.ClusterName}, object))
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsForbidden(err):
+		if report, ok := l.check(ctx); ok {
+			l.hold(ctx, report)
+			l.wait = l.soonest(period)
+		}
+	case err != nil:
+		return fmt.Errorf("reading KuryrCluster %s: %w", v1.ClusterName, err)
+	case meta.IsStatusConditionTrue(object.Status.Conditions, v1.ConditionServing):
+		ctrl.LoggerFrom(ctx).Info("the first start goes on: another process has made the preflight checks")
+		l.serve()
+	}
+	return nil
 }
 
 // tellPods writes an Event on each pod that waits for a port. It names nothing of the cloud: a tenant

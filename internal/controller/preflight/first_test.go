@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
+	"github.com/kuryr-go/kuryr/internal/plan/shard"
 )
 
 // loopOn returns a Loop on a cluster with these objects.
@@ -35,7 +38,7 @@ func loopOn(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Lo
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.KuryrCluster{}).WithInterceptorFuncs(funcs).Build()
 	waits := settings.NewLive(settings.Settings{Preflight: config.Preflight{FirstStartWaits: true}})
 	return &Loop{
-		Options: Options{Settings: waits}, client: c, live: c, events: events.NewFakeRecorder(100), early: kube.NewSignal(), wait: period, serving: make(chan struct{}),
+		Options: Options{Settings: waits, Shards: kube.Alone{}}, client: c, live: c, events: events.NewFakeRecorder(100), early: kube.NewSignal(), wait: period, serving: make(chan struct{}),
 	}
 }
 
@@ -126,4 +129,74 @@ func TestFirstStartLooksAgain(t *testing.T) {
 			t.Errorf("it served after %v, want 3m33s", after)
 		}
 	})
+}
+
+// TestFirstStartOfOtherProcesses: a process that does not own the checks makes none, and goes on once the
+// KuryrCluster says that another one serves. Without that kind it makes them for itself. Once it gains
+// the key, it makes the checks.
+func TestFirstStartOfOtherProcesses(t *testing.T) {
+	wrong := preflight.Report{Findings: []preflight.Finding{{Name: "PodSubnetMissing", Severity: preflight.Error, Object: "subnet a", Message: "Neutron does not show it."}}}
+	lacks := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+		return older{}.Get(ctx, key, o)
+	}}
+	for name, tc := range map[string]struct {
+		funcs  interceptor.Funcs
+		checks bool // by itself
+	}{"with the kind": {}, "without the kind": {lacks, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			l, gate, made := loopOn(t, tc.funcs), shards.NewGate(nil), 0
+			l.Shards = gate
+			var mu sync.Mutex
+			report := wrong
+			l.Checks = checks(func() preflight.Report {
+				mu.Lock()
+				defer mu.Unlock()
+				made++
+				return report
+			})
+			l.follows()
+			l.early.Send()
+			done := make(chan error)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { done <- l.lead(ctx) }()
+			pass := func(serves bool) int {
+				t.Helper()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if l.waiting() == serves {
+					t.Errorf("%s: it serves %v, want %v", name, !serves, serves)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				return made
+			}
+			if n := pass(false); (n > 0) != tc.checks {
+				t.Errorf("%s: %d checks by a process that does not own them", name, n)
+			}
+			if tc.checks {
+				mu.Lock()
+				report = preflight.Report{}
+				mu.Unlock()
+			} else {
+				o := &v1.KuryrCluster{ObjectMeta: metav1.ObjectMeta{Name: v1.ClusterName}}
+				if err := l.client.Create(ctx, o); err != nil {
+					t.Fatal(err)
+				}
+				pass(false)
+				o.Status.Conditions = []metav1.Condition{{Type: v1.ConditionServing, Status: metav1.ConditionTrue}}
+				if err := l.client.Status().Update(ctx, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := pass(true)
+			gate.Open(ctx, shard.All(), false)
+			if after := pass(true); after == before {
+				t.Errorf("%s: no checks after their key was gained", name)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -40,6 +40,9 @@ const (
 	limit  = 5 * time.Minute // of all checks together
 )
 
+// task is the key of the checks: one process makes them, and writes the KuryrCluster.
+var task = kube.Task("preflight")
+
 const owner = client.FieldOwner(v1.FieldOwnerCluster)
 
 var findings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -53,6 +56,7 @@ func init() { metrics.Registry.MustRegister(findings) }
 type Options struct {
 	Checks   Checks
 	Settings *settings.Live
+	Shards   kube.Shards
 }
 
 // Checks are all preflight checks.
@@ -61,7 +65,8 @@ type Checks interface {
 	Check(ctx context.Context) preflight.Report
 }
 
-// Loop makes the checks while this process leads.
+// Loop makes the checks while this process owns their key. In other processes it only waits until a
+// first start goes on.
 type Loop struct {
 	Options
 	client  client.Client
@@ -92,7 +97,21 @@ func (l *Loop) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(kube.Leading(l.Settings.Follow(l.reload))); err != nil {
 		return err
 	}
+	l.follows()
 	return mgr.Add(kube.Leading(l.lead))
+}
+
+// follows makes the checks as soon as their key is gained.
+func (l *Loop) follows() {
+	l.Shards.Follow(func(_ context.Context, keys kube.Keys, _ bool) {
+		if keys(task) {
+			l.early.Send()
+		}
+	}, func(keys kube.Keys) {
+		if keys(task) {
+			findings.Reset() // another process counts them
+		}
+	})
 }
 
 // reload makes the checks anew after the settings have changed.
@@ -112,15 +131,31 @@ func (l *Loop) lead(ctx context.Context) error {
 	return kube.Every("preflight", func() time.Duration { return l.wait }, l.run, l.early).Start(ctx)
 }
 
-// run makes the checks once, and reports them.
-func (l *Loop) run(ctx context.Context) error {
+// check makes the checks once. It returns false if ctx ends.
+func (l *Loop) check(ctx context.Context) (preflight.Report, bool) {
 	checking, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	report := l.Checks.Check(checking) // what was not read in time is Unknown
-	cancel()
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the process ends
+	return report, ctx.Err() == nil
+}
+
+// run makes the checks once, and reports them. The key is not entered before there is something to
+// write: checks of a cloud that does not answer would keep other keys from another process.
+func (l *Loop) run(ctx context.Context) error {
+	if !l.Shards.Owns(task) {
+		return l.follow(ctx)
+	}
+	report, ok := l.check(ctx)
+	if !ok {
+		return nil
 	}
 	why := l.hold(ctx, report)
+	leave, ok := l.Shards.Enter(task)
+	if !ok {
+		l.wait = soon
+		return nil
+	}
+	defer leave()
 	object, err := l.object(ctx)
 	if kube.NotServed(err) {
 		l.lack(ctx, err)

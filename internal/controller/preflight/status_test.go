@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
@@ -160,7 +161,7 @@ func TestPeriod(t *testing.T) {
 		{preflight.Finding{Name: preflight.CloudUnavailable, Severity: preflight.Unknown}, again},
 	} {
 		report := preflight.Report{Findings: []preflight.Finding{tc.finding}}
-		l := &Loop{Options: Options{Checks: checks(func() preflight.Report { return report })}, live: older{}, serving: make(chan struct{})}
+		l := &Loop{Options: Options{Shards: kube.Alone{}, Checks: checks(func() preflight.Report { return report })}, live: older{}, serving: make(chan struct{})}
 		close(l.serving)
 		if err := l.run(t.Context()); err != nil || l.wait != tc.want {
 			t.Errorf("after %+v without the kind: %v, %s until the next checks; want %s", tc.finding, err, l.wait, tc.want)
