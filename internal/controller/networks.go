@@ -46,7 +46,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 		Wanted:  o.Settings.Networking,
 		Needs:   permissionsForNetworks,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
-		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
+		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected, Shards: o.Shards,
 	}
 	return feature.AddTo(mgr)
 }

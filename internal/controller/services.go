@@ -79,7 +79,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 			Wanted:  o.Settings.Serving,
 			Needs:   permissionsForServices,
 			Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
-			Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected,
+			Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected, Shards: o.Shards,
 		}
 		if err := feature.AddTo(mgr); err != nil {
 			return err

@@ -15,6 +15,15 @@ import (
 // Leading is a runnable that runs only while this process leads, as the manager's default.
 type Leading = manager.RunnableFunc
 
+// Everywhere is a runnable that runs in each controller process: it only reads, and requeues.
+type Everywhere func(context.Context) error
+
+// Start implements manager.Runnable.
+func (e Everywhere) Start(ctx context.Context) error { return e(ctx) }
+
+// NeedLeaderElection is false: see Everywhere.
+func (Everywhere) NeedLeaderElection() bool { return false }
+
 // Never is the period of a task that runs only on request.
 const Never = time.Duration(math.MaxInt64)
 

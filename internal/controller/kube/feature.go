@@ -29,8 +29,8 @@ import (
 // permissions. So a controller that is newer than the cluster's CustomResourceDefinitions and
 // ClusterRole still serves pods. A missing kind is reported, and the feature waits for it.
 //
-// A Feature also runs in replicas that do not lead, so that their caches are filled when they begin
-// to lead. All fields but Tell are required.
+// A Feature runs in each controller process, so that its caches are filled before it gains keys. All
+// fields but Tell are required.
 type Feature struct {
 	Parts  Parts
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
@@ -43,9 +43,11 @@ type Feature struct {
 	Tell    func(ctx context.Context, fault error)
 	Blocked prometheus.Gauge // 1 while the feature is wanted and cannot be added
 	Retry   time.Duration    // time between two checks whether it can be added
+	Shards  Shards           // what is left is looked for again when keys are gained
 
-	mgr  ctrl.Manager
-	left bool
+	mgr    ctrl.Manager
+	left   bool
+	gained Signal
 }
 
 // Parts are what a Feature adds.
@@ -53,7 +55,8 @@ type Parts interface {
 	// Wanted reports whether the configuration wants them now.
 	Wanted() bool
 	// Left reports whether the cluster has something left from when they were wanted, or restored from
-	// then. It is called only while this process leads and does not want them.
+	// then. Another process may make objects that this one has not wanted so far: it is called at the start,
+	// each time that keys are gained, and seldom besides, while this process does not want them.
 	Left(ctx context.Context) (bool, error)
 	// Lacks is called when the API server lacks a kind or does not allow what they need, each time that
 	// this is checked.
@@ -68,7 +71,8 @@ const synced = time.Minute
 
 // AddTo adds the feature to a manager that has not started yet.
 func (f *Feature) AddTo(mgr ctrl.Manager) error {
-	f.mgr = mgr
+	f.mgr, f.gained = mgr, NewSignal()
+	f.Shards.Follow(func(context.Context, Keys, bool) { f.gained.Send() }, nil)
 	return mgr.Add(f)
 }
 
@@ -78,7 +82,7 @@ func (*Feature) NeedLeaderElection() bool { return false }
 // Start waits until the feature is wanted and possible, adds it, and returns. It reports each cause of
 // failure once. It fails only if Parts.Add fails.
 func (f *Feature) Start(ctx context.Context) error {
-	wanted, elected, reported := f.Wanted, f.mgr.Elected(), ""
+	wanted, reported := f.Wanted, ""
 	for {
 		due, pause, err := f.due(ctx)
 		switch {
@@ -99,8 +103,7 @@ func (f *Feature) Start(ctx context.Context) error {
 			return nil
 		case <-wanted:
 			wanted = nil // it stays closed
-		case <-elected:
-			elected = nil
+		case <-f.gained:
 		case <-time.After(pause):
 		}
 	}
@@ -113,7 +116,7 @@ func (f *Feature) due(ctx context.Context) (due bool, again time.Duration, err e
 	if closed(f.Wanted) {
 		due, again = f.Parts.Wanted(), f.Retry
 	}
-	if !due && !f.left && closed(f.mgr.Elected()) {
+	if !due && !f.left {
 		if f.left, err = f.Parts.Left(ctx); err != nil {
 			ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
 			again = min(f.Retry, unanswered)

@@ -28,6 +28,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 )
 
 // cluster is a manager on an API server that, at first, has no KuryrLoadBalancers and allows
@@ -39,10 +40,8 @@ type cluster struct {
 	asked          int
 	watched        map[string]time.Time // by kind: since when the API server lists all of them
 	listing        time.Duration        // how long that takes
-	elected        chan struct{}
 }
 
-func (c *cluster) Elected() <-chan struct{}       { return c.elected }
 func (c *cluster) GetRESTMapper() meta.RESTMapper { return kinds{c: c} }
 func (c *cluster) GetClient() client.Client       { return reviews{c: c} }
 func (c *cluster) GetCache() cache.Cache          { return caches{c: c} }
@@ -118,12 +117,12 @@ type featureBed struct {
 func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
 	t.Helper()
 	b := &featureBed{serve: make(chan struct{}), done: make(chan error, 1)}
-	b.elected, b.watched = make(chan struct{}), map[string]time.Time{}
+	b.watched = map[string]time.Time{}
 	b.Feature = kube.Feature{
 		Parts: parts{b}, Wanted: b.serve,
 		Needs:   []rbacv1.PolicyRule{{APIGroups: []string{"openstack.org"}, Resources: []string{"kuryrloadbalancers/status"}, Verbs: []string{"get", "patch"}}},
 		Kinds:   []client.Object{&v1.KuryrLoadBalancer{}},
-		Without: "nothing balances", Blocked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "blocked"}), Retry: time.Minute,
+		Without: "nothing balances", Blocked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "blocked"}), Retry: time.Minute, Shards: kube.Alone{},
 		Tell: func(_ context.Context, fault error) {
 			locked(b, func() bool { b.told = append(b.told, fault.Error()); return true })
 		},
@@ -241,13 +240,27 @@ func TestFeatureThatIsNotWantedAnyMore(t *testing.T) {
 	})
 }
 
-// Something left over adds the feature although it is not wanted, once this process leads.
+// Something left over adds the feature although it is not wanted.
 func TestFeatureThatHasSomethingLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startFeature(t, func(b *featureBed) { b.left, b.known, b.allowed = true, true, true })
-		b.pass(t, 0, 0)
-		close(b.elected)
 		b.pass(t, 1, 0)
+	})
+}
+
+// What another process has left is found as soon as this one gains keys, also when it looked before.
+func TestFeatureAsksWhatIsLeftInGainedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := shards.NewGate(nil)
+		b := startFeature(t, func(b *featureBed) { b.known, b.allowed, b.Shards = true, true, gate })
+		b.pass(t, 0, 0)
+		locked(b, func() bool { b.left = true; return true })
+		gate.Open(t.Context(), bucketOf("any"), false)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !locked(b, func() bool { return b.added == 1 }) {
+			t.Error("the feature was not added when keys were gained")
+		}
 	})
 }
 
@@ -262,7 +275,6 @@ func TestFeatureAsksWhatIsLeft(t *testing.T) {
 				}
 				return false, nil
 			}
-			close(b.elected)
 		})
 		time.Sleep(b.Retry)
 		b.pass(t, 0, 0)
@@ -277,7 +289,6 @@ func TestFeatureGetsSomethingBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startFeature(t, func(b *featureBed) {
 			b.known, b.allowed = true, true
-			close(b.elected)
 		})
 		b.pass(t, 0, 0)
 		b.left = true
@@ -290,7 +301,6 @@ func TestFeatureThatIsWantedAfterTheQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startFeature(t, func(b *featureBed) {
 			b.known, b.allowed = true, true
-			close(b.elected)
 		})
 		b.pass(t, 0, 0)
 		locked(b, func() bool { b.wanted = true; return true })

@@ -7,8 +7,9 @@
 // the group on the ports. The collector deletes groups that no status names.
 //
 // Groups requests a plan of the pools of members' ports when a KuryrLoadBalancer is created or deleted,
-// when its group changes, and when its members change while it has a group. Once it leads it requests
-// a plan for all ports that have such a group.
+// when its group changes, and when its members change while it has a group. At its start it requests
+// a plan for all ports that have such a group. It does so in each controller process, from the cache: what
+// another process is to plan, it drops.
 //
 // Its methods may be called at any time and from any goroutine. Before Setup every port keeps the
 // groups that it has.
@@ -120,11 +121,10 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, grantIndex, addressesOfGrants)
 }
 
-// Setup requests plans, while this process leads, when the groups of ports change. The caches must be
-// filled.
+// Setup requests plans when the groups of ports change. The caches must be filled.
 func (g *Groups) Setup(mgr ctrl.Manager) error {
 	g.known.Store(true)
-	return mgr.Add(kube.Leading(func(ctx context.Context) error {
+	return mgr.Add(kube.Everywhere(func(ctx context.Context) error {
 		informer, err := mgr.GetCache().GetInformer(ctx, &v1.KuryrLoadBalancer{})
 		if err != nil {
 			return fmt.Errorf("watching KuryrLoadBalancers: %w", err)
@@ -146,8 +146,9 @@ func (g *Groups) Setup(mgr ctrl.Manager) error {
 	}))
 }
 
-// begin requests a plan of the pools of all ports that have such groups. A change before this
-// process led sends no event.
+// begin requests a plan of the pools of all ports that have such groups. Before the caches were filled
+// these kept their groups, and a KuryrLoadBalancer that was deleted by then sends no event. Pools that are
+// gained later are planned anyway.
 func (g *Groups) begin(ctx context.Context) error {
 	var list v1.KuryrPortList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
