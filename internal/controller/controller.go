@@ -204,7 +204,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		collector.AddPorts(held, orphans),
 		setupServices(held, o, grants, namespaceNetworks),
 		setupNetworks(held, o, namespaceNetworks),
-		addPolicyNotices(held, o.Backoff),
+		addPolicyNotices(held, o.Shards, o.Backoff),
 	)
 	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)

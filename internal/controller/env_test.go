@@ -71,6 +71,7 @@ type bed struct {
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
 	preflight preflight.Checks                            // Options.Preflight; nil: no checks
 	manager   ctrl.Manager                                // the last one started
+	shards    kube.Shards                                 // Options.Shards; nil: the process is alone
 	probes    string                                      // address of the manager's probes; empty: none
 
 	mu     sync.Mutex
@@ -176,6 +177,7 @@ func (b *bed) start() {
 	}
 	options := controller.Options{Ports: b.backend, Visibility: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
 	options.Stuck, options.Namespace, options.Preflight = b.stuck, holderNamespace, b.preflight
+	options.Shards = b.shards
 	if b.looking > 0 {
 		options.Details, options.Look = b.backend, b.looking
 	}

@@ -37,6 +37,7 @@ import (
 // version than the serving of pods.
 type policyNotices struct {
 	mgr       ctrl.Manager
+	shards    kube.Shards
 	pace      *rate.Limiter
 	forbidden sync.Once
 }
@@ -48,16 +49,21 @@ type policyGeneration struct {
 	generation int64
 }
 
-func addPolicyNotices(mgr ctrl.Manager, backoff outcome.Backoff) error {
+func addPolicyNotices(mgr ctrl.Manager, shards kube.Shards, backoff outcome.Backoff) error {
 	// A cluster may have thousands of NetworkPolicies when the controller starts, and nothing waits
 	// for these Events.
-	n := &policyNotices{mgr: mgr, pace: rate.NewLimiter(20, 20)}
+	n := &policyNotices{mgr: mgr, shards: shards, pace: rate.NewLimiter(20, 20)}
 	return builder.TypedControllerManagedBy[policyGeneration](mgr).Named("networkpolicies").
 		WithOptions(controller.TypedOptions[policyGeneration]{
 			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[policyGeneration](backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedFunc[policyGeneration](n.watch)).
-		Complete(n)
+		Complete(kube.Sharded(shards, namespaceOf, n))
+}
+
+// namespaceOf is the key of a NetworkPolicy, also of one that is gone: nothing is remembered of it.
+func namespaceOf(_ context.Context, g policyGeneration) (kube.Key, bool) {
+	return kube.InNamespace(g.Namespace), true
 }
 
 // watch adds each generation of each NetworkPolicy to queue, until ctx ends.
@@ -85,6 +91,17 @@ func (n *policyNotices) watch(ctx context.Context, queue workqueue.TypedRateLimi
 	})
 	if err != nil {
 		return fmt.Errorf("watching NetworkPolicies: %w", err)
+	}
+	// The store, as a list of the cache would wait for it to fill. What comes later is an event.
+	store := informer.(toolscache.SharedInformer).GetStore()
+	all := func(context.Context) (all []policyGeneration, _ error) {
+		for _, o := range store.List() {
+			all = append(all, generationOf(o))
+		}
+		return all, nil
+	}
+	if err := kube.Gained(n.shards, namespaceOf, all).Start(ctx, queue); err != nil {
+		return err
 	}
 	go func() {
 		if err := policies.Start(ctx); err != nil {

@@ -33,9 +33,9 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 	if o.Networks != nil && o.Subnets != nil && o.SubnetPools != nil {
 		objects.RequireVerification()
 		making := &kube.Owners{}
-		planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Backoff: o.Backoff})
+		planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff})
 		applier := networks.NewApplier(mgr, networks.ApplierOptions{
-			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
+			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Slow: o.SlowDeletion,
 		})
 		parts = []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
 			Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,

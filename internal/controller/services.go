@@ -56,12 +56,12 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
-			Cloud: o.LoadBalancers, Namespace: o.Namespace, Backoff: o.Backoff,
+			Cloud: o.LoadBalancers, Namespace: o.Namespace, Shards: o.Shards, Backoff: o.Backoff,
 		})
 		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
 			Members: grants, Making: making,
-			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
+			Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
 		})
 		groups.Applier = applier
 		parts = append(parts, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
@@ -70,7 +70,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	}
 	if o.Subnets != nil {
 		parts = append(parts, services.New(mgr, services.Options{
-			Settings: o.Settings, Subnets: o.Subnets, Networks: networks, Backoff: o.Backoff, Clock: o.Clock,
+			Settings: o.Settings, Shards: o.Shards, Subnets: o.Subnets, Networks: networks, Backoff: o.Backoff, Clock: o.Clock,
 		}))
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {

@@ -15,7 +15,8 @@
 // another part of Kuryr suspects that the cloud differs, and once an interval to find drift.
 //
 // One worker at a time has an object and its memory. What workers share has a lock of its own.
-// All memory may be lost at any time.
+// All memory may be lost at any time. It is dropped with the namespace: another process changes then what
+// it is about.
 package balancers
 
 import (
@@ -25,6 +26,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -94,6 +96,7 @@ type Options struct {
 	Members  memberGroups
 	Making   *kube.Owners // taken to create and name a security group, or to delete one
 	Settings *settings.Live
+	Shards   kube.Shards // the namespaces whose KuryrLoadBalancers are applied here
 	Backoff  outcome.Backoff
 	Mend     time.Duration // pause after the first attempt to get something out of ERROR
 	Stuck    time.Duration // a load balancer that is busy for longer is reported
@@ -121,6 +124,8 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 // and retry after an outage. The cache of mgr must have KuryrLoadBalancers and the index
 // of KuryrPorts by address.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	key := kube.ByNamespace(r.client, &v1.KuryrLoadBalancer{})
+	r.Shards.Follow(nil, r.lose)
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -128,7 +133,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.Funcs{UpdateFunc: r.followGroups}).
 		WatchesRawSource(r.wake.Source()).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &v1.KuryrLoadBalancerList{}))).
+		Complete(kube.Sharded(r.Shards, key, r))
 	if err != nil {
 		return err
 	}
@@ -191,22 +197,47 @@ func (r *Reconciler) followSettings(ctx context.Context) error {
 	return nil
 }
 
-// wakeAll requeues the KuryrLoadBalancers for which is returns true.
+// owns reports whether this process applies a KuryrLoadBalancer.
+func (r *Reconciler) owns(req ctrl.Request) bool {
+	return r.Shards.Owns(kube.InNamespace(req.Namespace))
+}
+
+// lose drops the memory of lost namespaces. What is known of the projects' quotas and of cluster IPs that
+// are taken is not kept by namespace: it is dropped, too, and a request that is refused brings it back.
+func (r *Reconciler) lose(keys kube.Keys) {
+	lost := func(req ctrl.Request) bool { return keys(kube.InNamespace(req.Namespace)) }
+	r.memories.lose(lost)
+	r.wait.lose(lost)
+	r.quotas.lose()
+	r.turns.Range(func(project, who any) bool {
+		if lost(who.(ctrl.Request)) {
+			r.turns.Delete(project)
+		}
+		return true
+	})
+	r.objects.Forget(func(name types.NamespacedName) bool { return lost(ctrl.Request{NamespacedName: name}) })
+}
+
+// wakeAll requeues the own KuryrLoadBalancers for which is returns true.
 func (r *Reconciler) wakeAll(ctx context.Context, is func(*v1.KuryrLoadBalancer) bool) {
 	all, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil { // they retry after their pauses
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that could be applied again")
 	}
 	for req, klb := range all {
-		if is(klb) {
+		if r.owns(req) && is(klb) {
 			r.wake.Add(req)
 		}
 	}
 }
 
 // RequestCheck has the cloud read for a KuryrLoadBalancer. With statusIncomplete, the round also
-// looks for load balancers that the status does not name.
+// looks for load balancers that the status does not name. It does nothing if another process applies the
+// KuryrLoadBalancer.
 func (r *Reconciler) RequestCheck(req ctrl.Request, statusIncomplete bool) {
+	if !r.owns(req) {
+		return
+	}
 	r.memories.ask(req, checkRequest{check: true, statusIncomplete: statusIncomplete})
 	r.wake.Add(req)
 }
@@ -220,7 +251,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case state == kube.Gone:
 		known := r.memories.forget(req)
 		r.wait.forget(req)
-		if known { // else a check was requested of an object that is long gone
+		if known || !r.owns(req) { // else a check was requested of an object that is long gone
 			r.retryRefused(ctx)
 		}
 		r.replaced(req)

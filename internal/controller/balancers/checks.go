@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
@@ -38,7 +40,7 @@ func (c *checks) pause(s *settings.Settings) time.Duration {
 	return pause
 }
 
-// checkNext requests the check of one load balancer after the other, always in the same order.
+// checkNext requests the check of one own load balancer after the other, always in the same order.
 func (r *Reconciler) checkNext(ctx context.Context) error {
 	c := &r.checks
 	if len(c.left) == 0 {
@@ -46,6 +48,7 @@ func (r *Reconciler) checkNext(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		maps.DeleteFunc(all, func(req ctrl.Request, _ *v1.KuryrLoadBalancer) bool { return !r.owns(req) })
 		c.left = slices.SortedFunc(maps.Values(all), func(a, b *v1.KuryrLoadBalancer) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})

@@ -33,7 +33,7 @@ func checked(t *testing.T, n int, within time.Duration, live func() *settings.Se
 		klb.Namespace, klb.Name = "shop", fmt.Sprintf("web-%03d", i)
 		api.WithObjects(klb)
 	}
-	r := &Reconciler{client: api.Build()}
+	r := &Reconciler{client: api.Build(), Options: Options{Shards: kube.Alone{}}}
 	times, last := map[ctrl.Request]int{}, map[ctrl.Request]time.Time{}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

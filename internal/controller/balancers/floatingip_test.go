@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -29,7 +30,7 @@ func TestUsableAddresses(t *testing.T) {
 	klb.Spec.ProjectID, klb.Status.LoadBalancers = "blue", []v1.LoadBalancerStatus{{ID: "lb", ProjectID: "red"}}
 	klb.Status.PublicIP = &v1.PublicIPStatus{ID: "own"}
 	cloud := addressesIn{all: map[string][]sdn.FloatingIP{"blue": {{ID: "blue-1"}}, "red": {{ID: "red-1"}, {ID: "own"}}}}
-	v := &reconciliation{Reconciler: &Reconciler{Options: Options{Cloud: Cloud{FloatingIPs: cloud}}}, klb: klb}
+	v := &reconciliation{Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{FloatingIPs: cloud}}}, klb: klb}
 	var ids []string
 	all, err := v.usable(t.Context())
 	for _, f := range all {

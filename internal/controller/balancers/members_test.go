@@ -51,7 +51,7 @@ func TestMembersWithinAQuota(t *testing.T) {
 		"over quota already":     {3, 2, -2, []string{"+3-2 false", "+2-2 false", "+0-2 true"}, 1},
 	} {
 		cloud := &roomFor{room: tc.room}
-		r := &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: cloud}, Now: time.Now}}
+		r := &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: cloud}, Now: time.Now}}
 		r.wait.added, r.wait.busy = kube.NewSignal(), map[string]waiting{}
 		v := &reconciliation{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}}
 		err := v.changeMembers(t.Context(), balancer.ChangeMembers{Below: balancer.Below{LoadBalancerID: "lb"}, Add: make([]sdn.Member, tc.add), Remove: make([]sdn.Member, tc.remove)})

@@ -4,6 +4,7 @@
 package balancers
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -157,6 +158,13 @@ func (b *memories) hasAdopted(klb *v1.KuryrLoadBalancer, address string) bool {
 	defer b.mu.Unlock()
 	m := b.all[kube.RequestOf(klb)]
 	return m != nil && m.uid == klb.UID && m.adopted == address
+}
+
+// lose drops the memory of the objects of lost requests.
+func (b *memories) lose(lost func(ctrl.Request) bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.all, func(req ctrl.Request, _ *memory) bool { return lost(req) })
 }
 
 // forget reports whether the object was ever reconciled.

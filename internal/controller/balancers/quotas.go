@@ -87,6 +87,13 @@ func (q *quotas) freed() {
 	}
 }
 
+// lose forgets all quotas.
+func (q *quotas) lose() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.full = nil
+}
+
 // retryRefused applies the KuryrLoadBalancers that wait for a quota or for a VIP, now that a load
 // balancer is deleted. When a Service becomes an ExternalName, Kubernetes gives its cluster IP to a new
 // Service before the old load balancer is deleted. The status of a new one that was refused moments ago

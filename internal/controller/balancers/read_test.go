@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -45,7 +46,7 @@ func lookFor(t *testing.T, all ...sdn.LoadBalancer) (ids []string) {
 	klb.Spec.VIPs = []v1.VIPAddress{{IP: "10.96.0.10"}}
 	klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "lb", IP: "10.96.0.10"}}
 	v := &reconciliation{
-		Reconciler: &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: trees{all: all}}, Now: time.Now}},
+		Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: trees{all: all}}, Now: time.Now}},
 		klb:        klb, memory: &memory{knownCloud: knownCloud{created: map[string]time.Time{}}},
 	}
 	found, err := v.look(t.Context())
@@ -90,7 +91,7 @@ func TestNotShownWhileItLeaves(t *testing.T) {
 	klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-time.Second))}}
 	klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "lb", ProvisioningStatus: string(sdn.ProvisioningCreating)}}
 	for _, leaving := range []bool{false, true} {
-		v := &reconciliation{Reconciler: &Reconciler{Options: Options{Now: func() time.Time { return now }}}, klb: klb, memory: &memory{leaving: leaving}}
+		v := &reconciliation{Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Now: func() time.Time { return now }}}, klb: klb, memory: &memory{leaving: leaving}}
 		if got := v.notShownYet("lb"); got == leaving {
 			t.Errorf("leaving is %t, and notShownYet %t", leaving, got)
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -34,7 +35,7 @@ func TestFreesOnlyVIPsWithoutLoadBalancer(t *testing.T) {
 	klb := &v1.KuryrLoadBalancer{}
 	klb.Spec.VIPs = []v1.VIPAddress{{IP: "10.96.0.10"}, {IP: "fd00:96::10"}}
 	klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "lb", IP: "10.96.0.10"}}
-	v := &reconciliation{Reconciler: &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: cloud}}}, klb: klb}
+	v := &reconciliation{Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: cloud}}}, klb: klb}
 	if err := v.freeVIPs(t.Context(), nil); err != nil || !slices.Equal(cloud.freed, []string{"fd00:96::10"}) {
 		t.Errorf("it freed %q, %v; want the VIP without a load balancer", cloud.freed, err)
 	}
@@ -65,7 +66,7 @@ func TestHoldWaitsForTheFloatingIP(t *testing.T) {
 	} {
 		holder := &holds{}
 		v := &reconciliation{
-			Reconciler: &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: cloud}, Settings: settings.NewLive(s), Holder: holder, Now: time.Now}},
+			Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: cloud}, Settings: settings.NewLive(s), Holder: holder, Now: time.Now}},
 			klb:        klb, memory: &memory{knownAddress: knownAddress{noAddress: tc.none}},
 		}
 		v.round.Address.Placed = tc.placed

@@ -49,7 +49,7 @@ func TestTrialOfTheProcessBefore(t *testing.T) {
 	} {
 		cloud := &creates{listed: listed{all: tc.cloud}}
 		api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(klb.DeepCopy()).WithStatusSubresource(klb).Build()
-		r := &Reconciler{client: api, Options: Options{Cloud: Cloud{LoadBalancers: cloud}, Now: time.Now, Mend: time.Second, Backoff: outcome.Backoff{Quota: time.Second}}}
+		r := &Reconciler{client: api, Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: cloud}, Now: time.Now, Mend: time.Second, Backoff: outcome.Backoff{Quota: time.Second}}}
 		r.wait.added, r.wait.busy = kube.NewSignal(), map[string]waiting{}
 		r.objects = kube.NewObject(api, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 		var o v1.KuryrLoadBalancer

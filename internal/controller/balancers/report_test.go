@@ -22,7 +22,8 @@ import (
 func TestPauses(t *testing.T) {
 	now := time.Now()
 	r := &Reconciler{Options: Options{
-		Now: func() time.Time { return now }, Stuck: 90 * time.Second,
+		Shards: kube.Alone{},
+		Now:    func() time.Time { return now }, Stuck: 90 * time.Second,
 		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
 	}}
 	refused := fmt.Errorf("updating: %w", sdn.ErrUnsupported)
@@ -71,7 +72,7 @@ func TestCloudIsBack(t *testing.T) {
 		{"no change after an outage", time.Hour, nil, false},
 	} {
 		now := time.Now()
-		r := &Reconciler{Options: Options{Now: func() time.Time { return now }, Mend: 30 * time.Second}, shared: shared{back: kube.NewSignal()}}
+		r := &Reconciler{Options: Options{Shards: kube.Alone{}, Now: func() time.Time { return now }, Mend: 30 * time.Second}, shared: shared{back: kube.NewSignal()}}
 		v := reconciliation{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}}
 		round := func(after time.Duration, did []string, err error) (back bool) {
 			now = now.Add(after)
@@ -121,7 +122,7 @@ func TestReadyMessage(t *testing.T) {
 		"SCTP, ovn":               {ready("ovn", "SCTP"), wanted},
 		"UDP, amphora":            {ready("amphora", "UDP"), wanted},
 	} {
-		v := reconciliation{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
+		v := reconciliation{Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
 		var s v1.KuryrLoadBalancerStatus
 		v.describe(&s)
 		c := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)

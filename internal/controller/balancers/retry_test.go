@@ -26,7 +26,7 @@ func TestRetryUnready(t *testing.T) {
 	klb := &v1.KuryrLoadBalancer{}
 	klb.Namespace, klb.Name = "shop", "web"
 	r := &Reconciler{
-		client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(klb).Build(),
+		Options: Options{Shards: kube.Alone{}}, client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(klb).Build(),
 	}
 	req := kube.RequestOf(klb)
 	retried := func() bool {

@@ -41,7 +41,7 @@ func TestNotAtRest(t *testing.T) {
 	} {
 		klb := settled()
 		tc.change(klb)
-		v := &reconciliation{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: klb, memory: &memory{}}
+		v := &reconciliation{Reconciler: &Reconciler{Options: Options{Shards: kube.Alone{}, Now: time.Now}}, klb: klb, memory: &memory{}}
 		if rest, _, err := v.atRest(t.Context()); err != nil || rest != tc.want {
 			t.Errorf("%s: atRest = %t, %v, want %t", name, rest, err, tc.want)
 		}
@@ -55,7 +55,7 @@ func TestGoneEndsItsTurn(t *testing.T) {
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{client: fake.NewClientBuilder().WithScheme(scheme).Build()}
+	r := &Reconciler{client: fake.NewClientBuilder().WithScheme(scheme).Build(), Options: Options{Shards: kube.Alone{}}}
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	gone := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: "gone"}}
 	r.turns.Store("red", gone)

@@ -61,9 +61,14 @@ func (w *waiter) add(id string, req ctrl.Request, since, now time.Time) time.Tim
 
 // forget stops waiting for the load balancers of a request.
 func (w *waiter) forget(req ctrl.Request) {
+	w.lose(func(other ctrl.Request) bool { return other == req })
+}
+
+// lose stops waiting for the load balancers of lost requests.
+func (w *waiter) lose(lost func(ctrl.Request) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.busy, func(_ string, v waiting) bool { return v.req == req })
+	maps.DeleteFunc(w.busy, func(_ string, v waiting) bool { return lost(v.req) })
 	balancersBusy.Set(float64(len(w.busy)))
 }
 

@@ -59,7 +59,7 @@ func (l *listed) restart(takes time.Duration, all ...sdn.LoadBalancerSummary) {
 // waitsFor returns a Reconciler that waits for load balancers of that cloud.
 func waitsFor(l *listed, ids ...string) *Reconciler {
 	l.began = time.Now()
-	r := &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: l}, Now: time.Now}}
+	r := &Reconciler{Options: Options{Shards: kube.Alone{}, Cloud: Cloud{LoadBalancers: l}, Now: time.Now}}
 	r.wait.added, r.wait.busy = kube.NewSignal(), map[string]waiting{}
 	for _, id := range ids {
 		r.wait.add(id, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: id}}, time.Now(), time.Now())

@@ -52,6 +52,7 @@ type Reconciler struct {
 type Options struct {
 	Cloud     loadBalancers
 	Namespace string // the namespace of the controller
+	Shards    kube.Shards
 	Backoff   outcome.Backoff
 }
 

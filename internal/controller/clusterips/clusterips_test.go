@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -16,6 +17,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
+	"github.com/kuryr-go/kuryr/internal/plan/shard"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -92,5 +95,25 @@ func TestRefusedClusterIP(t *testing.T) {
 	r, _ := holding()
 	if _, err := r.Reconcile(t.Context(), ctrl.Request{}); !apierrors.IsInvalid(err) {
 		t.Errorf("Reconcile = %v, want the refusal", err)
+	}
+}
+
+// TestWhatIsForgottenOfLostKeys: when a holder was first seen does not count after a namespace was lost:
+// another process may have deleted the holder. Another process counts the holders then.
+func TestWhatIsForgottenOfLostKeys(t *testing.T) {
+	r, _ := holding()
+	r.Namespace = "kuryr-system"
+	gate := shards.NewGate(nil)
+	gate.Follow(nil, r.lose)
+	other := shard.Set{}.With(shard.Bucket("namespace", "shop"))
+	gate.Open(t.Context(), shard.All(), false)
+	r.young.Store("uid", time.Now())
+	heldClusterIPs.Set(3)
+	gate.Lose(other)
+	if _, has := r.young.Load("uid"); has || testutil.ToFloat64(heldClusterIPs) != 3 {
+		t.Errorf("remembered %t, counted %v; want nothing remembered, and 3", has, testutil.ToFloat64(heldClusterIPs))
+	}
+	if gate.Lose(shard.All()); testutil.ToFloat64(heldClusterIPs) != 0 {
+		t.Error("it counts the holders of another process")
 	}
 }

@@ -22,6 +22,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // workers: one may wait for the cloud, and the other does what needs no cloud.
@@ -30,12 +31,33 @@ const workers = 2
 // Setup adds the reconciler to mgr, whose cache must have Services. It watches the holders. It also
 // watches for the deletion of other Services, which frees a cluster IP.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	// The namespace of all holders is the key, also that of one which is gone: then the others are counted.
+	key := func(context.Context, ctrl.Request) (kube.Key, bool) { return kube.InNamespace(r.Namespace), true }
+	all := func(ctx context.Context) (requests []ctrl.Request, err error) {
+		holders, err := r.holders(ctx)
+		for i := range holders {
+			requests = append(requests, kube.RequestOf(&holders[i]))
+		}
+		return requests, err
+	}
+	r.Shards.Follow(nil, r.lose)
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.Namespace && isHolder(o) })
 	return ctrl.NewControllerManagedBy(mgr).Named("clusterips").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true)}).
 		For(&corev1.Service{}, builder.WithPredicates(own)).
 		Watches(&corev1.Service{}, handler.Funcs{DeleteFunc: r.followDeletion}).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, key, all)).
+		Complete(kube.Sharded(r.Shards, key, r))
+}
+
+// lose drops when holders were first seen: until their keys return they may be deleted and created again.
+// It waits a moment longer for those of namespaces that this process still has.
+func (r *Reconciler) lose(keys kube.Keys) {
+	r.young.Clear()
+	r.listed.Forget(func(struct{}, []sdn.LoadBalancerSummary) bool { return true })
+	if keys(kube.InNamespace(r.Namespace)) {
+		heldClusterIPs.Set(0) // another process counts them
+	}
 }
 
 // followDeletion requeues the holders that are to get a cluster IP of a Service that is gone.

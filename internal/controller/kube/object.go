@@ -106,9 +106,19 @@ func (o *Object[T]) read(ctx context.Context, key types.NamespacedName, live cli
 }
 
 // Wrote records the last write of an object, which must have its new version. A process that has
-// just become the leader records those of the process before.
+// just gained the object's key may record those of the process before.
 func (o *Object[T]) Wrote(obj T) {
 	o.last.Store(client.ObjectKeyFromObject(obj), ownWrite{version: obj.GetResourceVersion()})
+}
+
+// Forget drops what is remembered of the objects that which selects: another process writes them now.
+func (o *Object[T]) Forget(which func(types.NamespacedName) bool) {
+	o.last.Range(func(key, _ any) bool {
+		if which(key.(types.NamespacedName)) {
+			o.last.Delete(key)
+		}
+		return true
+	})
 }
 
 // Held reports whether an object has the finalizer.

@@ -5,8 +5,12 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -140,4 +144,28 @@ func Gained[R comparable](s Shards, key func(context.Context, R) (Key, bool), al
 		}, nil)
 		return nil
 	})
+}
+
+// ByNamespace returns the key of requests for objects of one kind, whose namespaces are the keys. c reads
+// from the cache; empty is an object of the kind without fields.
+func ByNamespace(c client.Reader, empty client.Object) func(context.Context, ctrl.Request) (Key, bool) {
+	return func(ctx context.Context, req ctrl.Request) (Key, bool) {
+		err := c.Get(ctx, req.NamespacedName, empty.DeepCopyObject().(client.Object), ReadOnly)
+		return InNamespace(req.Namespace), !apierrors.IsNotFound(err)
+	}
+}
+
+// AllOf returns what lists the requests of all objects of one kind, for Gained. c reads from the cache;
+// empty is a list of the kind without items.
+func AllOf(c client.Reader, empty client.ObjectList) func(context.Context) ([]ctrl.Request, error) {
+	return func(ctx context.Context) (all []ctrl.Request, err error) {
+		list := empty.DeepCopyObject().(client.ObjectList)
+		if err := c.List(ctx, list, ReadOnly); err != nil {
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+		return all, meta.EachListItem(list, func(o runtime.Object) error {
+			all = append(all, RequestOf(o.(client.Object)))
+			return nil
+		})
+	}
 }

@@ -100,6 +100,7 @@ type ApplierOptions struct {
 	Statuses   statuses     // of kube.Networks
 	Making     *kube.Owners // held while something of a KuryrNetwork is made and named
 	Settings   *settings.Live
+	Shards     kube.Shards // the namespaces whose networks are applied here
 	Backoff    outcome.Backoff
 	Slow       time.Duration // a deletion that takes longer is reported
 }
@@ -122,6 +123,8 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(kube.Every("networks", r.period, r.checkSome, nil)); err != nil {
 		return err
 	}
+	key := kube.ByNamespace(r.client, &v1.KuryrNetwork{})
+	r.Shards.Follow(nil, r.lose)
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -131,7 +134,22 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: podChanged,
 		})).
 		WatchesRawSource(r.queue.Source()).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &v1.KuryrNetworkList{}))).
+		Complete(kube.Sharded(r.Shards, key, r))
+}
+
+// lose drops the memory of lost namespaces, and what the cloud has answered: another process may change
+// that before a namespace returns.
+func (r *Applier) lose(keys kube.Keys) {
+	r.memories.Range(func(req, _ any) bool {
+		if keys(kube.InNamespace(req.(ctrl.Request).Namespace)) {
+			r.memories.Delete(req)
+		}
+		return true
+	})
+	r.objects.Forget(func(name types.NamespacedName) bool { return keys(kube.InNamespace(name.Namespace)) })
+	r.lists.Forget(func(string, []sdn.NetworkSummary) bool { return true })
+	r.routers.Forget(func(string, []netip.Addr) bool { return true })
 }
 
 // beyondWords reports whether an update has changed more than what the applier itself writes. Its
@@ -240,13 +258,14 @@ func (r *Applier) period() time.Duration {
 // inTurn is how many networks are checked in one period. Each costs up to three requests.
 const inTurn = 50
 
-// checkSome requests checks of some networks, each time of others. The collector compares all
+// checkSome requests checks of some own networks, each time of others. The collector compares all
 // networks with one list, which does not show subnets and interfaces of routers.
 func (r *Applier) checkSome(ctx context.Context) error {
 	var list v1.KuryrNetworkList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return err
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(kn v1.KuryrNetwork) bool { return !r.Shards.Owns(kube.InNamespace(kn.Namespace)) })
 	slices.SortFunc(list.Items, func(a, b v1.KuryrNetwork) int { return strings.Compare(a.Namespace, b.Namespace) })
 	for n := range min(inTurn, len(list.Items)) {
 		r.RequestCheck(kube.RequestOf(&list.Items[(r.checked+n)%len(list.Items)]))

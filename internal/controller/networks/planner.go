@@ -52,7 +52,7 @@ type Planner struct {
 	portUses sdn.Answers[string, []sdn.PortUse] // of networks that are to be replaced
 
 	// written are the writes that the cache may not show yet, by namespace: their prefixes are in use.
-	// nil: those of the process that led before are not read yet. One worker uses it, and the next field.
+	// nil: those of the process that planned before are not read yet. One worker uses it, and the next field.
 	written map[string]*v1.KuryrNetwork
 	made    []network.Taken   // by the networks of all namespaces, as last read
 	moved   atomic.Bool       // a KuryrNetwork has changed since
@@ -65,6 +65,7 @@ type PlannerOptions struct {
 	Pools    sdn.SubnetPools
 	Uses     uses
 	Settings *settings.Live
+	Shards   kube.Shards // one process plans all networks
 	Backoff  outcome.Backoff
 }
 
@@ -119,8 +120,8 @@ func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return p.carryOut(ctx, ns, kn, network.Next(in))
 }
 
-// inherit reads the KuryrNetworks past the cache, once: it may not show the last writes of the process
-// that led before.
+// inherit reads the KuryrNetworks past the cache, once after this process has gained the task: the cache
+// may not show the last writes of the process before.
 func (p *Planner) inherit(ctx context.Context) error {
 	if p.written != nil {
 		return nil
@@ -300,13 +301,22 @@ func (p *Planner) write(ctx context.Context, ns *metav1.PartialObjectMetadata, k
 func (p *Planner) planAll(ctx context.Context) error {
 	p.subnets.ForgetErrors() // the SDN is asked again for what it did not have
 	p.families.ForgetErrors()
+	all, err := p.all(ctx)
+	for _, req := range all {
+		p.queue.Add(req)
+	}
+	return err
+}
+
+// all returns the requests of all namespaces.
+func (p *Planner) all(ctx context.Context) (all []ctrl.Request, _ error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing namespaces: %w", err)
+		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
 	for i := range list.Items {
-		p.queue.Add(itself(list.Items[i].Name))
+		all = append(all, itself(list.Items[i].Name))
 	}
-	return nil
+	return all, nil
 }

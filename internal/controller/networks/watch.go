@@ -22,15 +22,17 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // Setup adds the planner to mgr. The cache of mgr must have KuryrNetworks.
 //
-// It has one worker: two plans at once could choose the same prefix.
+// It has one worker, and one process plans at a time: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(kube.Leading(p.Settings.Follow(p.planAll))); err != nil {
 		return err
 	}
+	p.Shards.Follow(nil, p.lose)
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[ctrl.Request](p.Backoff), SkipNameValidation: new(true),
@@ -47,7 +49,23 @@ func (p *Planner) Setup(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false }, UpdateFunc: poolMoved,
 		})).
 		WatchesRawSource(p.queue.Source()).
-		Complete(p)
+		WatchesRawSource(kube.Gained(p.Shards, task, p.all)).
+		Complete(kube.Sharded(p.Shards, task, p))
+}
+
+// task is the key of all requests, also of those for a namespace that is gone: the memory of another
+// process has none, and no worker uses this one's while lose drops it.
+func task(context.Context, ctrl.Request) (kube.Key, bool) { return kube.Task("networks"), true }
+
+// lose drops the memory after the task is lost.
+func (p *Planner) lose(keys kube.Keys) {
+	if !keys(kube.Task("networks")) {
+		return
+	}
+	p.written, p.made, p.told = nil, nil, map[string]string{}
+	p.moved.Store(true)
+	p.objects.Forget(func(types.NamespacedName) bool { return true })
+	p.portUses.Forget(func(string, []sdn.PortUse) bool { return true })
 }
 
 // named returns the request for a namespace.

@@ -73,6 +73,7 @@ type networks interface {
 // Options is what a Reconciler needs beyond the manager.
 type Options struct {
 	Settings *settings.Live
+	Shards   kube.Shards // the namespaces whose Services are planned here
 	Subnets  sdn.Subnets
 	Networks networks
 	Backoff  outcome.Backoff

@@ -76,8 +76,11 @@ func (r *Reconciler) subnetPeriod() time.Duration {
 
 // lookAtSubnets asks the cloud again for the known subnets that the settings name. It plans all
 // Services again when the cloud no longer shows one of them. A subnet stays known if the cloud does
-// not answer.
+// not answer. A process that plans no Services asks nothing.
 func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
+	if r.Shards.Share() == 0 {
+		return nil
+	}
 	rules, changed := r.Settings.Rules(), false
 	for _, id := range v1.GroupSet(slices.Concat(rules.Services.SubnetIDs, memberSubnets(rules))) {
 		if _, known, err := r.ranges.Fresh(id); !known || err != nil {

@@ -18,7 +18,8 @@ import (
 // Brake says why klb must not delete what serves, to create it again; empty if it may. all are the
 // KuryrLoadBalancers of the cluster. While the cloud refuses to create a load balancer in the project,
 // or does not answer, it may not create the next one either. While one is being replaced, it is not
-// known. Only statuses are read, so a new process comes to the same answer.
+// known. Only statuses are read, so each process comes to the same answer. Two that do not see each other's
+// status yet both begin, by a trial; once the cloud has created that, they ask again.
 func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
 	why := ""
 	say := func(format string, args ...any) { // the same text each time, in whatever order all are
