@@ -281,6 +281,11 @@ type KuryrLoadBalancerStatus struct {
 	// The floating IP of the first VIP.
 	// +optional
 	PublicIP *PublicIPStatus `json:"publicIP,omitempty"`
+	// Address of a floating IP that Kuryr did not make, and has taken off while the source ranges are not
+	// enforced. No other load balancer gets it meanwhile.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	WithheldPublicIP string `json:"withheldPublicIP,omitempty"`
 	// ID of the security group that enforces the source ranges. Members' ports have it in addition
 	// to their own groups. Empty: there is none.
 	// +optional

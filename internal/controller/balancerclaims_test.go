@@ -37,6 +37,18 @@ func TestAdoptedAddressIsNotTaken(t *testing.T) {
 			},
 			back: func(b *bed) { b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil }) },
 		},
+		"withheld, and restarted": {
+			take: func(b *bed) {
+				b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = []string{"192.0.2.0/24"} })
+				b.eventually("the status says so", func() bool {
+					is := b.klb("web").Status
+					return is.PublicIP == nil && is.WithheldPublicIP == address
+				})
+				b.stop()
+				b.start()
+			},
+			back: func(b *bed) { b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil }) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := balancerBed(t)
@@ -54,6 +66,9 @@ func TestAdoptedAddressIsNotTaken(t *testing.T) {
 			b.never("another Service takes it", func() bool { return b.publicOf(b.at("10.96.0.66")) != "" })
 			tc.back(b)
 			b.eventually("it is back", func() bool { return b.at(vip4.IP) != nil && b.publicOf(b.at(vip4.IP)) == address })
+			if is := b.realised("web").Status.WithheldPublicIP; is != "" {
+				t.Errorf("the status says that %s is withheld", is)
+			}
 			b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = nil })
 			b.eventually("the other one has it now", func() bool { return b.publicOf(b.at("10.96.0.66")) == address })
 		})

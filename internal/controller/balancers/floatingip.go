@@ -51,9 +51,6 @@ func (v *reconciliation) locate(ctx context.Context, want []sdn.LoadBalancer) er
 		v.event(v1.ReasonFloatingIPWithheld, "WithholdFloatingIP", "The source ranges are not enforced, and any client could connect. Kuryr withdraws the floating IP: "+strings.Join(v.round.moved, "; "))
 	}
 	v.memory.placed, v.memory.address, v.memory.addressFor = v.round.Address.Problem == "", v.round.Address.Address, known
-	if v.memory.placed && !at.Withheld {
-		v.memories.adopt(v.klb, v.round.Address.Has)
-	}
 	return nil
 }
 
@@ -81,22 +78,20 @@ func (v *reconciliation) choose(ctx context.Context, at *balancer.Place) (err er
 		}
 	}
 	if wants.Address != "" {
-		at.Held = v.memories.hasAdopted(v.klb, wants.Address)
-		at.Before, err = v.before(ctx, wants.Address)
+		at.Before, err = v.before(ctx)
 	}
 	return err
 }
 
 // before returns the KuryrLoadBalancer, as namespace/name, that has precedence for the floating
-// IP address that this one asks for; empty if none has.
-func (v *reconciliation) before(ctx context.Context, address string) (string, error) {
+// IP address that this one asks for; empty if none has. It reads the statuses of all, whichever process
+// applies them.
+func (v *reconciliation) before(ctx context.Context) (string, error) {
 	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return "", err
 	}
-	first := balancer.Before(v.klb, slices.Collect(maps.Values(all)), func(o *v1.KuryrLoadBalancer) bool {
-		return v.memories.hasAdopted(o, address)
-	})
+	first := balancer.Before(v.klb, slices.Collect(maps.Values(all)))
 	if first == nil {
 		return "", nil
 	}

@@ -25,7 +25,6 @@ import (
 type memory struct {
 	uid     types.UID
 	asked   checkRequest // of others, since the last round; memories.mu protects it
-	adopted string       // the address of its floating IP without Kuryr's mark, also while that is withheld; likewise
 	leaving bool         // its status says that it is being deleted
 	away    time.Time    // since when the cloud has not answered; zero: it does
 
@@ -79,14 +78,6 @@ func (m *memory) recallAddress(klb *v1.KuryrLoadBalancer) {
 	}
 	kept := slices.DeleteFunc(slices.Clone(klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
 	m.placed, m.address, m.addressFor = true, balancer.Address{Has: has, Kept: kept}, addressKnown{port: lbs[0].PortID, spec: *wants}
-	m.adopt(has)
-}
-
-// adopt notes the floating IP that the KuryrLoadBalancer has; nil: none. One that Kuryr made has one user.
-func (m *memory) adopt(has *v1.PublicIPStatus) {
-	if m.adopted = ""; has != nil && !has.Made {
-		m.adopted = has.IP
-	}
 }
 
 // memories is the memory of all KuryrLoadBalancers. Its methods are safe for concurrent use.
@@ -142,22 +133,6 @@ func (b *memories) ask(req ctrl.Request, c checkRequest) {
 	defer b.mu.Unlock()
 	m := b.entry(req)
 	m.asked = checkRequest{c.check || m.asked.check, c.statusIncomplete || m.asked.statusIncomplete, c.retry || m.asked.retry}
-}
-
-// adopt notes the floating IP that a KuryrLoadBalancer has; nil: none. A status does not name a floating
-// IP that is withheld. The knowledge does not survive a restart.
-func (b *memories) adopt(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.entry(kube.RequestOf(klb)).adopt(has)
-}
-
-// hasAdopted reports whether a KuryrLoadBalancer has the floating IP of an address, without Kuryr's mark.
-func (b *memories) hasAdopted(klb *v1.KuryrLoadBalancer, address string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	m := b.all[kube.RequestOf(klb)]
-	return m != nil && m.uid == klb.UID && m.adopted == address
 }
 
 // lose drops the memory of the objects of lost requests.

@@ -52,22 +52,6 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestAdoptedByTheObjectBefore: an object does not have the floating IP that one of the same name had.
-func TestAdoptedByTheObjectBefore(t *testing.T) {
-	klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u"}}
-	var all memories
-	all.of(klb)
-	all.adopt(klb, &v1.PublicIPStatus{ID: "f", IP: "203.0.113.80"})
-	if !all.hasAdopted(klb, "203.0.113.80") {
-		t.Error("the object does not have its floating IP")
-	}
-	anew := klb.DeepCopy()
-	anew.UID = "another"
-	if all.hasAdopted(anew, "203.0.113.80") {
-		t.Error("the next object of the name has the floating IP of the one before")
-	}
-}
-
 // TestRecallsTheAddress: a new process takes the floating IP from a status that is settled, and asks the
 // cloud otherwise.
 func TestRecallsTheAddress(t *testing.T) {

@@ -197,6 +197,5 @@ func (v *reconciliation) unpublish(ctx context.Context) error {
 		v.round.Address.Address, v.round.Address.Placed = balancer.Address{}, false
 		v.memory.noAddress = false
 	}
-	v.memories.adopt(v.klb, nil)
 	return nil
 }

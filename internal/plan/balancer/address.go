@@ -75,9 +75,6 @@ type Place struct {
 	// Before is the KuryrLoadBalancer that has precedence for the requested address, see
 	// Before; empty: none has.
 	Before string
-	// Held says that the load balancer had the floating IP whose address it asks for. The
-	// status may no longer name it: a withheld floating IP is not in the status.
-	Held bool
 	// Partial says that Own may lack ports: a floating IP elsewhere may be at one of them.
 	Partial bool
 }
@@ -250,7 +247,7 @@ func (a *addresser) check(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 		a.Problem = fmt.Sprintf("floating IP %s was made for Service %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
 	case a.at.Before != "" && !a.here(f):
 		a.Problem = fmt.Sprintf("floating IP %s goes to Service %s, which has it already or is older: ask for another address", f.Address, a.at.Before)
-	case !a.known(f) && !a.at.Held && !sdn.SameID(f.NetworkID, want.NetworkID):
+	case !a.known(f) && !hasAddress(a.klb, f.Address) && !sdn.SameID(f.NetworkID, want.NetworkID):
 		a.Problem = fmt.Sprintf("floating IP %s is in network %s, but the Service wants one in %s: ask for another address, or name that network "+
 			"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
 	}
@@ -268,15 +265,14 @@ func (a *addresser) fits(f *sdn.FloatingIP, want *v1.PublicIPSpec) bool {
 // Before returns the one of others that has precedence over klb for the floating IP address
 // that klb asks for; nil if none has. The KuryrLoadBalancer that has the address keeps it. It
 // does so even while the address is at no port, as the load balancer is made anew or the
-// floating IP is withheld. The caller's held says which KuryrLoadBalancer had the address then.
-// Else the older KuryrLoadBalancer has precedence.
-func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func(*v1.KuryrLoadBalancer) bool) *v1.KuryrLoadBalancer {
+// floating IP is withheld. Else the older KuryrLoadBalancer has precedence.
+func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer) *v1.KuryrLoadBalancer {
 	if klb.Spec.PublicIP == nil || klb.Spec.PublicIP.Address == "" {
 		return nil
 	}
 	address := klb.Spec.PublicIP.Address
 	lacks := func(o *v1.KuryrLoadBalancer) int {
-		if o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o) {
+		if hasAddress(o, address) {
 			return 0
 		}
 		return 1
@@ -295,4 +291,22 @@ func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func
 		return nil
 	}
 	return first
+}
+
+// hasAddress reports whether a status names the floating IP of an address, also while that is withheld.
+func hasAddress(klb *v1.KuryrLoadBalancer, address string) bool {
+	s := &klb.Status
+	return s.PublicIP != nil && sameAddress(s.PublicIP.IP, address) || s.WithheldPublicIP != "" && sameAddress(s.WithheldPublicIP, address)
+}
+
+// withheld returns the address that status.withheldPublicIP is to name after a round that has placed the
+// floating IP, or has none to place. A floating IP that Kuryr made has one user.
+func withheld(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Result) string {
+	switch {
+	case klb.Spec.PublicIP == nil || !r.Address.Withheld:
+		return ""
+	case s.PublicIP != nil && !s.PublicIP.Made:
+		return s.PublicIP.IP
+	}
+	return s.WithheldPublicIP
 }

@@ -272,7 +272,10 @@ func TestFloatingIP(t *testing.T) {
 			if tc.deleted {
 				klb.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			}
-			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Held: tc.held, Partial: tc.partial}
+			if tc.held {
+				klb.Status.WithheldPublicIP = tc.want.Address
+			}
+			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Partial: tc.partial}
 			if tc.noPort {
 				at.Port, at.Own = "", nil
 			}

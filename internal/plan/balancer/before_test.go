@@ -32,7 +32,7 @@ func TestBefore(t *testing.T) {
 	any := func(k *v1.KuryrLoadBalancer) { k.Spec.PublicIP.Address = "" }
 	private := func(k *v1.KuryrLoadBalancer) { k.Spec.PublicIP = nil }
 	gone := func(k *v1.KuryrLoadBalancer) { k.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
-	held := func(k *v1.KuryrLoadBalancer) { k.Labels = map[string]string{"held": "yes"} }
+	held := func(k *v1.KuryrLoadBalancer) { k.Status.WithheldPublicIP = ip }
 	for _, tc := range []struct {
 		name   string
 		klb    *v1.KuryrLoadBalancer
@@ -53,7 +53,7 @@ func TestBefore(t *testing.T) {
 		{"both are said to have it", at("web", 1, has), []*v1.KuryrLoadBalancer{at("a", 9, has)}, "a"},
 	} {
 		got := ""
-		if k := balancer.Before(tc.klb, tc.others, func(k *v1.KuryrLoadBalancer) bool { return k.Labels["held"] != "" }); k != nil {
+		if k := balancer.Before(tc.klb, tc.others); k != nil {
 			got = k.Name
 		}
 		if got != tc.want {

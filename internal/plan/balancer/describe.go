@@ -105,6 +105,7 @@ func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Resul
 		s.UnreachedMembers = r.Group.Unreached
 	}
 	if r.Address.Placed {
+		s.WithheldPublicIP = withheld(s, klb, r)
 		s.PublicIP = r.Address.Has
 	}
 	if r.Asked {
