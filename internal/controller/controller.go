@@ -83,7 +83,10 @@ type Options struct {
 	// SlowDeletion is how long the deletion of a namespace's network may take before it is reported;
 	// 1m.
 	SlowDeletion time.Duration
-	Clock        clock.PassiveClock // of the plans of Services; the real one
+	// Late is how long after neutron.requestTimeout the cloud is compared again with what a crashed
+	// process was changing; 30s.
+	Late  time.Duration
+	Clock clock.PassiveClock // of the plans of Services; the real one
 }
 
 // Cloud is a backend that has all roles.
@@ -121,6 +124,7 @@ func (o *Options) defaults(mgr ctrl.Manager) {
 	set(&o.Mend, 30*time.Second)
 	set(&o.Stuck, 90*time.Second)
 	set(&o.SlowDeletion, time.Minute)
+	set(&o.Late, 30*time.Second)
 	set(&o.Namespace, "kuryr-system")
 	if o.Shards == nil {
 		o.Shards = kube.Alone{}

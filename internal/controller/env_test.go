@@ -177,7 +177,7 @@ func (b *bed) start() {
 	}
 	options := controller.Options{Ports: b.backend, Visibility: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
 	options.Stuck, options.Namespace, options.Preflight = b.stuck, holderNamespace, b.preflight
-	options.Shards = b.shards
+	options.Shards, options.Late = b.shards, 2*time.Second
 	if b.looking > 0 {
 		options.Details, options.Look = b.backend, b.looking
 	}

@@ -35,7 +35,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 		making := &kube.Owners{}
 		planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff})
 		applier := networks.NewApplier(mgr, networks.ApplierOptions{
-			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Slow: o.SlowDeletion,
+			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Slow: o.SlowDeletion, Late: o.Late,
 		})
 		parts = []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
 			Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,

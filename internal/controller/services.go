@@ -61,7 +61,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
 			Members: grants, Making: making,
-			Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
+			Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Late: o.Late, Holder: holder, Now: time.Now,
 		})
 		groups.Applier = applier
 		parts = append(parts, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{

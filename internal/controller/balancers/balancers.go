@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -100,6 +101,7 @@ type Options struct {
 	Backoff  outcome.Backoff
 	Mend     time.Duration // pause after the first attempt to get something out of ERROR
 	Stuck    time.Duration // a load balancer that is busy for longer is reported
+	Late     time.Duration // after neutron.requestTimeout no request of a crashed process takes effect any more
 	Holder   clusterIPHolder
 	Now      func() time.Time
 }
@@ -126,6 +128,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	key := kube.ByNamespace(r.client, &v1.KuryrLoadBalancer{})
 	r.Shards.Follow(nil, r.lose)
+	kube.CheckLater(r.Shards, r.late, r.unsettled, func(req ctrl.Request) { r.RequestCheck(req, true) })
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -146,6 +149,22 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	return nil
+}
+
+// late is the time until the last requests of a crashed process have taken effect.
+func (r *Reconciler) late() time.Duration {
+	return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late
+}
+
+// unsettled returns the KuryrLoadBalancers of these keys whose status does not say that all is done.
+func (r *Reconciler) unsettled(ctx context.Context, keys kube.Keys) (requests []ctrl.Request, err error) {
+	all, err := kube.LoadBalancers(ctx, r.client)
+	for req, klb := range all {
+		if keys(kube.InNamespace(req.Namespace)) && !(balancer.IsReady(klb) && klb.DeletionTimestamp.IsZero() && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)) {
+			requests = append(requests, req)
+		}
+	}
+	return requests, err
 }
 
 // beyondWords reports whether an update has changed more than the words of conditions. Only this

@@ -169,3 +169,25 @@ func AllOf(c client.Reader, empty client.ObjectList) func(context.Context) ([]ct
 		})
 	}
 }
+
+// CheckLater has check called, some time after the crash of another process, for the requests that
+// unsettled selects of the keys that this process took over. A last request of that process may change
+// something in the cloud until then, and what cannot be rejected there must be put right. What is not
+// settled is compared with the cloud at once, too, as after a start. later must be longer than any
+// request. check must drop the requests of keys that are lost meanwhile.
+func CheckLater(s Shards, later func() time.Duration, unsettled func(context.Context, Keys) ([]ctrl.Request, error), check func(ctrl.Request)) {
+	s.Follow(func(ctx context.Context, keys Keys, crashed bool) {
+		if !crashed {
+			return
+		}
+		doubtful, err := unsettled(ctx, keys)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find what the process that has crashed was changing; periodic checks find late changes")
+		}
+		time.AfterFunc(later(), func() {
+			for _, req := range doubtful {
+				check(req)
+			}
+		})
+	}, nil)
+}

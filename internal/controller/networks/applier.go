@@ -103,6 +103,7 @@ type ApplierOptions struct {
 	Shards     kube.Shards // the namespaces whose networks are applied here
 	Backoff    outcome.Backoff
 	Slow       time.Duration // a deletion that takes longer is reported
+	Late       time.Duration // after neutron.requestTimeout no request of a crashed process takes effect any more
 }
 
 // NewApplier returns an Applier. Setup adds it to mgr.
@@ -125,6 +126,7 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	}
 	key := kube.ByNamespace(r.client, &v1.KuryrNetwork{})
 	r.Shards.Follow(nil, r.lose)
+	kube.CheckLater(r.Shards, r.late, r.unsettled, r.RequestCheck)
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -150,6 +152,22 @@ func (r *Applier) lose(keys kube.Keys) {
 	r.objects.Forget(func(name types.NamespacedName) bool { return keys(kube.InNamespace(name.Namespace)) })
 	r.lists.Forget(func(string, []sdn.NetworkSummary) bool { return true })
 	r.routers.Forget(func(string, []netip.Addr) bool { return true })
+}
+
+// late is the time until the last requests of a crashed process have taken effect.
+func (r *Applier) late() time.Duration {
+	return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late
+}
+
+// unsettled returns the KuryrNetworks of these keys whose status does not say that all is done.
+func (r *Applier) unsettled(ctx context.Context, keys kube.Keys) (requests []ctrl.Request, err error) {
+	all, err := kube.All[*v1.KuryrNetwork](ctx, r.client, &v1.KuryrNetworkList{})
+	for req, kn := range all {
+		if keys(kube.InNamespace(req.Namespace)) && !(atRest(kn) && kn.DeletionTimestamp.IsZero() && meta.IsStatusConditionFalse(kn.Status.Conditions, v1.ConditionProgressing)) {
+			requests = append(requests, req)
+		}
+	}
+	return requests, err
 }
 
 // beyondWords reports whether an update has changed more than what the applier itself writes. Its
