@@ -47,7 +47,7 @@ func TestWhatIsRememberedOfLostKeys(t *testing.T) {
 		"networks.Applier.objects.last":             lose,
 		"networks.Applier.lists.all":                lose,
 		"networks.Applier.routers.all":              lose,
-		"kube.Networks.vouched":                     "what was seen in the cloud, whoever made it",
+		"kube.Networks.vouched":                     "what was seen in the cloud; dropped by lose of the Applier once nothing is owned",
 		"kube.Networks.followers":                   "functions",
 		"membergroups.Groups.settings.followers":    "functions",
 	}

@@ -4,13 +4,19 @@
 package controller_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
 // lost closes and loses buckets once the work on them has ended.
@@ -116,5 +122,54 @@ func TestNetworksOfGainedKeys(t *testing.T) {
 			t.Errorf("%s and %s have prefix %s", other, name, cidr)
 		}
 		prefixes[cidr] = name
+	}
+}
+
+// TestStatusOfAnotherProcess: a process makes ports in the network of a namespace that another process
+// owns. After each change of the status it reads the network once, and makes no port by a status that
+// names what is not that namespace's.
+func TestStatusOfAnotherProcess(t *testing.T) {
+	const foreign, foreignSubnet = "5f1c5aac-0000-4000-8000-0000000d0000", "5f1c5aac-0000-4000-8000-0000000d0001"
+	b := newNetBed(t, "namespace")
+	b.cloud.AddSubnet(memory.Subnet{ID: foreignSubnet, NetworkID: foreign, Prefix: netip.MustParsePrefix("10.99.0.0/24"), MTU: 1442})
+	b.start()
+	b.makeNamespace(b.namespace, nil)
+	b.bound(b.pod("first", inNamespace(b.namespace)))
+	kn := b.ready(b.namespace)
+	b.stop()
+
+	gate := shards.NewGate(nil)
+	gate.Open(t.Context(), shard.All().Minus(namespaceBucket(b.namespace)), false)
+	b.shards = gate
+	b.start()
+	b.bound(b.pod("second", inNamespace(b.namespace)))
+	edit := func(status string) {
+		t.Helper()
+		is := b.kn(b.namespace)
+		if err := b.client.Status().Patch(t.Context(), is, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
+			t.Fatal(err)
+		}
+		b.followed(is)
+	}
+	edit(fmt.Sprintf(`{"status":{"networkID":%q,"subnets":[{"id":%q,"ipVersion":4,"cidr":"10.99.0.0/24"}]}}`, foreign, foreignSubnet))
+	third := b.pod("third", inNamespace(b.namespace))
+	b.never("the pod has a port by a status that was not compared", func() bool { return b.portOf(third) != nil })
+	right, err := json.Marshal(map[string]any{"status": map[string]any{
+		"networkID": kn.Status.NetworkID, "subnets": kn.Status.Subnets, "nodeRoutes": []v1.Route{{Destination: "10.200.0.0/24", Gateway: "192.0.2.9"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := b.cloud.Calls(memory.GetNetwork)
+	edit(string(right)) // as its process does
+	if port := b.bound(third); port.Spec.NetworkID != kn.Status.NetworkID {
+		t.Errorf("the pod has a port in network %s, want %s", port.Spec.NetworkID, kn.Status.NetworkID)
+	}
+	b.bound(b.pod("fourth", inNamespace(b.namespace)))
+	if n := b.cloud.Calls(memory.GetNetwork) - reads; n == 0 || n > 3 {
+		t.Errorf("the network was read %d times after one change, want once", n)
+	}
+	if n := b.inNetwork(foreign); n > 0 {
+		t.Errorf("the foreign network has %d ports", n)
 	}
 }

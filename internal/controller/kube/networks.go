@@ -70,7 +70,8 @@ type vouched struct{ now, before v1.KuryrNetworkStatus }
 func (n *Networks) RequireVerification() { n.guarded.Store(true) }
 
 // MarkVerified notes a status that was compared with the cloud. The applier calls it before it writes the
-// status. Conditions do not count.
+// status, and for the KuryrNetwork of another process's namespace after it was compared here. Conditions do
+// not count.
 func (n *Networks) MarkVerified(network *v1.KuryrNetwork, status *v1.KuryrNetworkStatus) {
 	now := resourcesOf(status)
 	last, _ := n.vouched.Load(network.UID)
@@ -86,6 +87,9 @@ func (n *Networks) MarkVerified(network *v1.KuryrNetwork, status *v1.KuryrNetwor
 		n.tell(network.Namespace) // no port was made by this status so far, and perhaps no event follows
 	}
 }
+
+// ForgetVerified forgets all statuses that were compared. That which is read first afterwards counts.
+func (n *Networks) ForgetVerified() { n.vouched.Clear() }
 
 // IsVerified reports whether the resources that the status of a KuryrNetwork names are those that the
 // cloud was seen to have. People can edit and restore a status. That which a process reads first

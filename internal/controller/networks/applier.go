@@ -5,6 +5,7 @@ package networks
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ type Applier struct {
 	live    client.Reader // reads past the cache
 	events  events.EventRecorder
 	queue   kube.Queue[ctrl.Request]
+	others  kube.Queue[ctrl.Request] // see verify
 	objects *kube.Object[*v1.KuryrNetwork]
 	routers sdn.Answers[string, []netip.Addr] // addresses of routers
 	// lists are those of networks and of routers that are on their way. Visits that list at the same
@@ -84,6 +86,7 @@ type memory struct {
 type statuses interface {
 	MarkVerified(kn *v1.KuryrNetwork, status *v1.KuryrNetworkStatus)
 	IsVerified(kn *v1.KuryrNetwork) bool
+	ForgetVerified()
 }
 
 // Cloud is what the SDN does for an Applier.
@@ -121,7 +124,7 @@ const kind = "KuryrNetwork"
 // Setup adds the reconciler, and the loop that checks networks in turn. The cache of mgr must have
 // KuryrNetworks.
 func (r *Applier) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Every("networks", r.period, r.checkSome, nil)); err != nil {
+	if err := errors.Join(mgr.Add(kube.Every("networks", r.period, r.checkSome, nil)), r.setupOthers(mgr)); err != nil {
 		return err
 	}
 	key := kube.ByNamespace(r.client, &v1.KuryrNetwork{})
@@ -146,10 +149,14 @@ func (r *Applier) lose(keys kube.Keys) {
 	r.memories.Range(func(req, _ any) bool {
 		if keys(kube.InNamespace(req.(ctrl.Request).Namespace)) {
 			r.memories.Delete(req)
+			r.others.Add(req.(ctrl.Request)) // a change that was seen before the loss was not verified
 		}
 		return true
 	})
 	r.objects.Forget(func(name types.NamespacedName) bool { return keys(kube.InNamespace(name.Namespace)) })
+	if r.Shards.Share() == 0 { // no status is verified here then
+		r.Statuses.ForgetVerified()
+	}
 	r.lists.Forget(func(string, []sdn.NetworkSummary) bool { return true })
 	r.routers.Forget(func(string, []netip.Addr) bool { return true })
 }
