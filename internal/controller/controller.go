@@ -199,7 +199,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Backoff: o.Backoff, StatusGap: o.StatusGap,
 	})
 	orphans := collector.PortOptions{
-		Cloud: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Supply: portSupply, Applier: applier, Queue: poolQueue, Look: checkPorts,
+		Cloud: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Shards: o.Shards, Supply: portSupply, Applier: applier, Queue: poolQueue, Look: checkPorts,
 	}
 	err := errors.Join(
 		planner.Setup(held),

@@ -38,7 +38,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Shards: o.Shards, Backoff: o.Backoff, Slow: o.SlowDeletion, Late: o.Late,
 		})
 		parts = []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
-			Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,
+			Cloud: o.Networks, Settings: o.Settings, Shards: o.Shards, Making: making, Applier: applier,
 		})}
 	}
 	feature := &kube.Feature{

@@ -53,7 +53,7 @@ func addAll(mgr ctrl.Manager, parts []reconciler) error {
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, networks *kube.Networks) error {
 	making := &kube.Owners{}
 	parts := []reconciler{grants}
-	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making}
+	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Shards: o.Shards, Members: grants, Making: making}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
 			Cloud: o.LoadBalancers, Namespace: o.Namespace, Shards: o.Shards, Backoff: o.Backoff,
@@ -65,7 +65,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		})
 		groups.Applier = applier
 		parts = append(parts, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Applier: applier,
+			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Shards: o.Shards, Applier: applier,
 		}))
 	}
 	if o.Subnets != nil {

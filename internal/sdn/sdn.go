@@ -277,8 +277,10 @@ func reaches(from []v1.Address, gateway string) bool {
 // PortSummary is the little that an inventory needs.
 type PortSummary struct {
 	ID        string
+	Name      string
 	Owner     Owner
 	ProjectID string
+	Host      string    // node that it is bound to; empty if none, or if the credential may not see it
 	Created   time.Time // zero if the backend does not tell
 	Active    bool
 }

@@ -9,14 +9,19 @@
 // the object repairs it. The collector writes no object.
 //
 // Each Inventory has one runner: one for ports, one for load balancers with their floating IPs, one
-// for security groups, and one for networks with their routers. A runner runs while this process
-// leads. It compares by lists, not by one request per resource. Inventories share no state.
+// for security groups, and one for networks with their routers. A runner compares by lists, not by
+// one request per resource. Inventories share no state.
+//
+// Each process lists, and handles what its keys own: see Resource. So all that a key's work and its
+// collection share stays within one process. The more processes there are, the less often each lists.
 package collector
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,8 +45,8 @@ type Kind struct {
 
 	// Making is held for the owner of a resource while the resource is deleted: the owner cannot find
 	// it by its mark, and name it, after Wanted was asked. A precondition cannot do that, as the cloud
-	// does not know Kubernetes objects. The lock is within this process. That is enough: the collector
-	// and the appliers run in the leader. nil: owners never name an existing resource.
+	// does not know Kubernetes objects. The lock is within this process. That is enough: the owner of
+	// the resource's key runs both. nil: owners never name an existing resource.
 	Making *kube.Owners
 	// Wanted reports whether an object names the resource, or may be about to. It asks the API
 	// server, past the cache.
@@ -72,11 +77,19 @@ type Resource struct {
 	Kind  *Kind
 	ID    string
 	Owner sdn.Owner
+	// Key is the key whose owner handles the resource: a port's is its node, that of others is the
+	// namespace of Owner.
+	Key kube.Key
 	// Elsewhere reports that another user of the cloud uses the resource.
 	Elsewhere bool
 	// ProjectID and VIP are of the port of a VIP.
 	ProjectID string
 	VIP       v1.VIPAddress
+}
+
+// ownedBy returns a resource of an object in a namespace.
+func ownedBy(owner sdn.Owner, kind *Kind, id string) Resource {
+	return Resource{Kind: kind, ID: id, Owner: owner, Key: kube.InNamespace(owner.Namespace)}
 }
 
 // Findings is the result of one comparison.
@@ -105,6 +118,7 @@ func unlisted(what string, lacks error) error {
 type Inventory struct {
 	Name     string
 	Settings *settings.Live
+	Shards   kube.Shards
 	comparison
 	// Soon requests the first comparison a grace period after the start, not a period after it. It
 	// finds what an earlier process may have left.
@@ -112,7 +126,9 @@ type Inventory struct {
 	// Early is sent when there may be something to find. It may be nil.
 	Early kube.Signal
 
+	mu      sync.Mutex           // of unnamed, which keys that are lost remove from
 	unnamed map[string]*leftover // by the IDs of resources that the last comparison found unnamed
+	gained  kube.Signal          // sent when keys are gained
 }
 
 // comparison is what the inventory of one kind of resource does.
@@ -138,15 +154,31 @@ type leftover struct {
 	next  time.Time // of the next try
 }
 
-// Setup adds the inventory to mgr, to run while this process leads.
-func (v *Inventory) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(v.Run)) }
+// Setup adds the inventory to mgr.
+func (v *Inventory) Setup(mgr ctrl.Manager) error {
+	v.follow()
+	return mgr.Add(kube.Leading(v.Run))
+}
+
+// follow has Run compare a grace period after keys were gained. If their last owner crashed, it may have
+// left something. If not, it may have found something once. What was seen of keys that are lost is
+// forgotten, as another process may give it to an object.
+func (v *Inventory) follow() {
+	v.gained = kube.NewSignal()
+	v.Shards.Follow(func(context.Context, kube.Keys, bool) { v.gained.Send() }, func(lost kube.Keys) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		maps.DeleteFunc(v.unnamed, func(_ string, l *leftover) bool { return lost(l.Key) })
+	})
+}
 
 // longest is how many times the wait for the next comparison is doubled at most, while comparisons
 // fail.
 const longest = 4
 
 // Run compares once a period, and whenever Early is sent, until ctx ends. With Soon it also
-// compares a grace period after the start: serving pods comes first.
+// compares a grace period after the start: serving pods comes first. A process without keys compares
+// nothing. If several processes have keys, each has a period as many times as long.
 //
 // After an early comparison, or one with new findings, another one follows a grace period later. It
 // confirms what must be found twice. A failed comparison is repeated, at growing intervals.
@@ -162,8 +194,14 @@ func (v *Inventory) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-v.due(again, failures):
+		case <-v.gained:
+			again, failures = true, 0
+			continue
 		case <-early:
 			asked = true
+		}
+		if v.Shards.Share() == 0 {
+			continue
 		}
 		found, err := v.once(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -182,7 +220,7 @@ func (v *Inventory) Run(ctx context.Context) error {
 // due returns when to compare next without a request. It returns nil, which is never, without a
 // period and without findings to confirm.
 func (v *Inventory) due(again bool, failures int) <-chan time.Time {
-	wait := v.period()
+	wait := v.period() * time.Duration(v.Shards.Members())
 	if again {
 		soon := v.grace() << min(failures, longest)
 		if wait <= 0 || soon < wait {
@@ -205,13 +243,24 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	for _, req := range found.Differ {
-		v.tell(req)
+		if req.Namespace == "" || v.Shards.Owns(kube.InNamespace(req.Namespace)) { // a port's node is not in its name: see ports.look
+			v.tell(req)
+		}
 	}
-	var due []*leftover
-	unsure, unnamed, now := []error{found.Unsure}, map[string]*leftover{}, time.Now()
+	again, due, unsure := v.remember(found)
+	return again, errors.Join(found.Unsure, unsure, v.collect(ctx, due))
+}
+
+// remember replaces the unnamed resources by those that were found, of own keys only. It returns
+// those to handle now, and the errors of those that wait for their next try.
+func (v *Inventory) remember(found Findings) (again bool, due []*leftover, failed error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var unsure []error
+	unnamed, now := map[string]*leftover{}, time.Now()
 	for _, r := range found.Unnamed {
-		if unnamed[r.ID] != nil {
-			continue // it is listed twice
+		if unnamed[r.ID] != nil || !v.Shards.Owns(r.Key) { // it is listed twice, or another process handles it
+			continue
 		}
 		l, before := v.unnamed[r.ID]
 		if !before {
@@ -230,7 +279,7 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 		}
 	}
 	v.unnamed = unnamed
-	return again, errors.Join(append(unsure, collect(ctx, due))...)
+	return again, due, errors.Join(unsure...)
 }
 
 // atOnce is how many unnamed resources are handled concurrently. There may be thousands of them.
@@ -239,19 +288,36 @@ const atOnce = 8
 
 // collect adopts or deletes unnamed resources. It returns an error if some of them still exist
 // afterwards.
-func collect(ctx context.Context, due []*leftover) error {
+func (v *Inventory) collect(ctx context.Context, due []*leftover) error {
 	failed := make([]error, len(due))
 	var at errgroup.Group
 	at.SetLimit(atOnce)
 	for i, l := range due {
 		at.Go(func() (none error) { // a resource that fails does not stop the others
-			l.asked, l.err = l.settle(ctx, l.asked)
-			failed[i] = l.err
+			leave, mine := v.Shards.Enter(l.Key)
+			if !mine { // it is being given away, or this process may be thought dead
+				if v.Shards.Owns(l.Key) {
+					failed[i] = fmt.Errorf("%s %s may have no owner, and this process may not begin work on it now", l.Kind.Name, l.ID)
+				}
+				return none
+			}
+			defer leave()
+			if v.remembers(l) {
+				l.asked, l.err = l.settle(ctx, l.asked)
+				failed[i] = l.err
+			}
 			return none
 		})
 	}
 	_ = at.Wait()
 	return errors.Join(failed...)
+}
+
+// remembers reports whether a resource's key was not lost since the resource was found.
+func (v *Inventory) remembers(l *leftover) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.unnamed[l.ID] == l
 }
 
 // settle adopts or deletes a resource. It reports whether the resource's deletion has been

@@ -63,12 +63,12 @@ func (s *shelf) inventory() *Inventory {
 	current := *live.Load()
 	current.Orphans.Grace.Duration = time.Minute
 	live.Set(current)
-	return &Inventory{Name: "things", Settings: live, comparison: s, Soon: true}
+	return &Inventory{Name: "things", Settings: live, Shards: kube.Alone{}, comparison: s, Soon: true}
 }
 
 // resource is a resource whose owner has the same name.
 func (s *shelf) resource(id string) Resource {
-	return Resource{Kind: &s.kind, ID: id, Owner: sdn.Owner{Name: id}}
+	return ownedBy(sdn.Owner{Namespace: id, Name: id}, &s.kind, id)
 }
 
 func (s *shelf) look(context.Context) (found Findings, err error) {

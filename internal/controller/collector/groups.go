@@ -48,6 +48,7 @@ type securityGroups struct {
 type GroupOptions struct {
 	Cloud    sdn.SecurityGroups
 	Settings *settings.Live
+	Shards   kube.Shards
 	Members  memberGroups
 	Making   *kube.Owners    // held while a group is created and named for a KuryrLoadBalancer
 	Applier  balancerApplier // nil: no part checks load balancers
@@ -60,7 +61,7 @@ func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
 	wanted := func(ctx context.Context, r Resource) (bool, error) { return g.named(ctx, g.live, r) }
 	g.kind = &Kind{Name: "security group", Making: o.Making, Wanted: wanted, Delete: g.delete}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
-	return &Inventory{Name: "securitygroups", Settings: o.Settings, comparison: g}
+	return &Inventory{Name: "securitygroups", Settings: o.Settings, Shards: o.Shards, comparison: g}
 }
 
 func (g *securityGroups) tell(req ctrl.Request) {
@@ -97,7 +98,7 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 		if all[i].Owner.Kind != sdn.KindLoadBalancer {
 			continue
 		}
-		r := Resource{Kind: g.kind, ID: all[i].ID, Owner: all[i].Owner}
+		r := ownedBy(all[i].Owner, g.kind, all[i].ID)
 		if named, err := g.named(ctx, from, r); err != nil {
 			return Findings{}, err
 		} else if !named {

@@ -38,6 +38,7 @@ type LoadBalancerOptions struct {
 	Cloud       sdn.LoadBalancers
 	FloatingIPs sdn.FloatingIPs // nil: the cloud has none
 	Settings    *settings.Live
+	Shards      kube.Shards
 	Applier     balancerApplier
 }
 
@@ -58,7 +59,7 @@ func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
-	return &Inventory{Name: "loadbalancers", Settings: o.Settings, comparison: r}
+	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Shards: o.Shards, comparison: r}
 }
 
 func (r *loadBalancers) tell(req ctrl.Request) { r.Applier.RequestCheck(req, true) }
@@ -174,7 +175,7 @@ func lenders(objects map[ctrl.Request]*v1.KuryrLoadBalancer) (projects []string)
 func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource) {
 	for _, lb := range is.balancers {
 		if lb.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(lb.Owner)] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
-			all = append(all, Resource{Kind: r.balancer, ID: lb.ID, Owner: lb.Owner})
+			all = append(all, ownedBy(lb.Owner, r.balancer, lb.ID))
 		}
 	}
 	for _, f := range is.floating {
@@ -183,15 +184,23 @@ func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoad
 		}))
 		// A floating IP that serves a load balancer is deleted after the load balancer.
 		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !serves {
-			all = append(all, Resource{Kind: r.floating, ID: f.ID, Owner: f.Owner, Elsewhere: f.PortID != ""})
+			left := ownedBy(f.Owner, r.floating, f.ID)
+			left.Elsewhere = f.PortID != ""
+			all = append(all, left)
 		}
 	}
 	return all
 }
 
+// leftByOctavia is the key of all VIPs without a load balancer: they have no owner.
+var leftByOctavia = kube.Task("vips")
+
 // leftVIPs returns the VIPs that are taken in the subnets of Services though they have no load
 // balancer. A trial (plan/balancer) has any address, so nobody else looks for what it has left.
 func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource, failed error) {
+	if !r.Shards.Owns(leftByOctavia) {
+		return nil, nil
+	}
 	type place struct{ project, subnet string }
 	services, places := r.Settings.Load().Services, map[place]bool{}
 	for _, id := range services.SubnetIDs {
@@ -208,7 +217,7 @@ func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*
 			failed = errors.Join(failed, err)
 		}
 		for id, vip := range vips {
-			all = append(all, Resource{Kind: r.vip, ID: id, ProjectID: at.project, VIP: vip})
+			all = append(all, Resource{Kind: r.vip, ID: id, Key: leftByOctavia, ProjectID: at.project, VIP: vip})
 		}
 	}
 	return all, failed

@@ -35,6 +35,7 @@ type networks struct {
 type NetworkOptions struct {
 	Cloud    NetworkCloud
 	Settings *settings.Live
+	Shards   kube.Shards
 	Making   *kube.Owners // held while a network is made and named for a KuryrNetwork
 	Applier  networkApplier
 }
@@ -54,7 +55,7 @@ func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	n.network = &Kind{Name: "network", Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
 	n.router = &Kind{Name: "router", Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
-	return &Inventory{Name: "networks", Settings: o.Settings, comparison: n}
+	return &Inventory{Name: "networks", Settings: o.Settings, Shards: o.Shards, comparison: n}
 }
 
 func (n *networks) tell(req ctrl.Request) { n.Applier.RequestCheck(req) }
@@ -99,7 +100,7 @@ func (n *networks) compare(found *Findings, kind *Kind, all []sdn.NetworkSummary
 	there := map[string]bool{}
 	for _, s := range all {
 		there[s.ID] = true
-		r := Resource{Kind: kind, ID: s.ID, Owner: s.Owner}
+		r := ownedBy(s.Owner, kind, s.ID)
 		if kn := after[kube.OwnerRequest(s.Owner)]; s.Owner.Kind == sdn.KindNetwork && (kn == nil || !n.names(kn, r)) {
 			found.Unnamed = append(found.Unnamed, r)
 		}

@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -102,11 +103,11 @@ func TestListsWithoutOneProject(t *testing.T) {
 	live := settings.NewLive(settings.Settings{Services: config.Services{SubnetIDs: []string{"vips"}, SourceRangesBySecurityGroups: true}})
 	refused := &sdn.PartialError{Lacks: map[string]error{"red": sdn.ErrLogin}}
 	looks := func(cloud halfCloud) map[string]func(context.Context) (Findings, error) {
-		balancers := &loadBalancers{LoadBalancerOptions: LoadBalancerOptions{Cloud: cloud, FloatingIPs: cloud, Settings: live}, client: c}
+		balancers := &loadBalancers{LoadBalancerOptions: LoadBalancerOptions{Cloud: cloud, FloatingIPs: cloud, Settings: live, Shards: kube.Alone{}}, client: c}
 		groups := &securityGroups{GroupOptions: GroupOptions{Cloud: cloud, Settings: live, Members: idle{}}, client: c}
 		nets := &networks{NetworkOptions: NetworkOptions{Cloud: cloud, Settings: live}, client: c, network: &Kind{}, router: &Kind{}}
 		all := &ports{PortOptions: PortOptions{
-			Cloud: cloud, Settings: live, Supply: idle{}, Visibility: idle{},
+			Cloud: cloud, Settings: live, Shards: kube.Alone{}, Supply: idle{}, Visibility: idle{},
 		}, client: c}
 		return map[string]func(context.Context) (Findings, error){"load balancers": balancers.look, "security groups": groups.look, "networks": nets.look, "ports": all.look}
 	}

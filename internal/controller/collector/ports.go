@@ -4,6 +4,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type PortOptions struct {
 	Cloud      sdn.Ports
 	Visibility sdn.Visibility
 	Settings   *settings.Live
+	Shards     kube.Shards
 	Supply     arrivals
 	Applier    portApplier
 	Queue      *kube.Queue[pool.Ref] // of pools to plan
@@ -62,8 +64,8 @@ func AddPorts(mgr ctrl.Manager, o PortOptions) error {
 		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
 		Adopted: portsAdopted, Deleted: orphansDeleted,
 	}
-	inventory := &Inventory{Name: "orphans", Settings: o.Settings, comparison: r, Early: o.Look, Soon: true}
-	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, look: o.Look}
+	inventory := &Inventory{Name: "orphans", Settings: o.Settings, Shards: o.Shards, comparison: r, Early: o.Look, Soon: true}
+	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, shards: o.Shards, look: o.Look}
 	return errors.Join(inventory.Setup(mgr), mgr.Add(s.watch()))
 }
 
@@ -94,6 +96,10 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	if err != nil {
 		return Findings{}, err
 	}
+	keys, err := r.keys(ctx)
+	if err != nil {
+		return Findings{}, err
+	}
 	annotated, err := r.annotated(ctx)
 	if err != nil {
 		return Findings{}, err
@@ -107,15 +113,20 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		if before[req] != nil || after[req] != nil || annotated[p.ID] || remembered[p.ID] {
 			continue
 		}
+		key := keys(p)
+		if !r.Shards.Owns(key) {
+			continue // its owner knows which of its pools has a request in progress
+		}
 		if busy[p.Owner.Name] { // most likely it is one that the pool has requested
 			unsure = errors.Join(unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
 			continue
 		}
-		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner})
+		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key})
 	}
 	var absent []*v1.KuryrPort
 	for req, p := range before {
 		switch now := after[req]; {
+		case !r.Shards.Owns(kube.OnNode(p.Spec.NodeName)):
 		case there[req] && p.Lost(): // the SDN has it again
 			found.Differ = append(found.Differ, req)
 		case !there[req] && now != nil && now.DeletionTimestamp.IsZero() && sdn.ErrorIn(p.Spec.ProjectID, lacks) == nil:
@@ -125,6 +136,22 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	gone, unseen := r.credible(ctx, absent)
 	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unsure, unseen)
 	return found, nil
+}
+
+// keys returns the keys of ports: the node of a port's pool. Of a pool that is gone, the port's host
+// is the node; without one the pool's name stands for it.
+func (r *ports) keys(ctx context.Context) (func(sdn.PortSummary) kube.Key, error) {
+	var pools v1.KuryrPortPoolList
+	if err := r.client.List(ctx, &pools, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPortPools: %w", err)
+	}
+	nodes := map[string]string{}
+	for i := range pools.Items {
+		nodes[pools.Items[i].Name] = pools.Items[i].Spec.Key.NodeName
+	}
+	return func(p sdn.PortSummary) kube.Key {
+		return kube.OnNode(cmp.Or(nodes[p.Owner.Name], p.Host, p.Owner.Name))
+	}, nil
 }
 
 // credible returns the KuryrPorts whose port the SDN would show if it had it. unseen says why others

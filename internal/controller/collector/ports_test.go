@@ -5,6 +5,7 @@ package collector
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -75,11 +77,14 @@ func TestManyOrphansAreCollectedAtOnce(t *testing.T) {
 		r := &ports{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}}, live: nothing{}}
 		kind := &Kind{Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete, Deleted: orphansDeleted}
 		all := []*leftover{{Resource: Resource{Kind: kind, ID: "stays"}}}
-		for range 79 {
-			all = append(all, &leftover{Resource: Resource{Kind: kind, ID: "goes"}})
+		v := &Inventory{Shards: kube.Alone{}, unnamed: map[string]*leftover{"stays": all[0]}}
+		for i := range 79 {
+			id := fmt.Sprintf("goes %d", i)
+			v.unnamed[id] = &leftover{Resource: Resource{Kind: kind, ID: id}}
+			all = append(all, v.unnamed[id])
 		}
 		began := time.Now()
-		err := collect(t.Context(), all)
+		err := v.collect(t.Context(), all)
 		if err == nil || !strings.Contains(err.Error(), "port stays") {
 			t.Errorf("collect: %v, want an error that names the port that stays", err)
 		}

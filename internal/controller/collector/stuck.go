@@ -23,6 +23,7 @@ import (
 type stuckPods struct {
 	client   client.Reader
 	settings *settings.Live
+	shards   kube.Shards
 	look     kube.Signal
 
 	asked map[string]bool // late ports that already had a comparison
@@ -75,6 +76,9 @@ func (r *stuckPods) ports(ctx context.Context) ([]string, error) {
 		port := &ports.Items[i]
 		bound, _ := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation]) // absent: an earlier version bound it
 		if time.Since(bound) < 2*r.grace() {
+			continue
+		}
+		if !r.shards.Owns(kube.OnNode(port.Spec.NodeName)) {
 			continue
 		}
 		if ref := port.Spec.PodRef; ref != nil && waits[string(ref.UID)] && port.DeletionTimestamp.IsZero() && !port.Lost() {

@@ -19,11 +19,9 @@ func portOf(w wirePort, subnets []subnet) sdn.Port {
 	p := sdn.Port{
 		ID: w.ID, Owner: w.mark().Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,
 		SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups)),
+		Host:             w.host(),
 		Name:             w.Name, DeviceID: w.DeviceID, Active: w.Status == statusActive,
 		VIF: v1.VIF{Type: typeName(w.VIFType), MACAddress: strings.ToLower(w.MACAddress)},
-	}
-	if w.HostID != nil {
-		p.Host = *w.HostID
 	}
 	var seen []string
 	for _, ip := range w.FixedIPs {

@@ -47,6 +47,14 @@ type wirePort struct {
 	Tags           []string        `json:"tags"`
 }
 
+// host returns the host that a port is bound to; empty if none, or if it is not shown.
+func (w wirePort) host() string {
+	if w.HostID == nil {
+		return ""
+	}
+	return *w.HostID
+}
+
 // wirePair is an allowed address pair of a port.
 type wirePair struct {
 	IP  string `json:"ip_address"`
