@@ -71,7 +71,7 @@ func rootCommand() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.IntVar(&l.level, "log-level", 1, "what is logged: 0 the state of the service, 1 also what is done, 2 also each reconcile, 3 everything")
 	flags.StringVar(&l.format, "log-format", "text", "how it is logged: text or json")
-	root.AddCommand(controllerCommand(), daemonCommand(), adoptCommand(), preflightCommand())
+	root.AddCommand(controllerCommand(), daemonCommand(), adoptCommand(), preflightCommand(), gcCommand())
 	return root
 }
 

@@ -6,6 +6,7 @@ package sdn
 import (
 	"context"
 	"errors"
+	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -254,8 +255,10 @@ type Member struct {
 // LoadBalancerSummary is the little that waiting and an inventory need.
 type LoadBalancerSummary struct {
 	ID           string
+	Name         string
 	Owner        Owner
 	ProjectID    string
+	Created      time.Time // zero if the backend does not tell
 	VIPPortID    string
 	Provisioning Provisioning
 }

@@ -51,14 +51,16 @@ type Kind struct {
 	// Wanted reports whether an object names the resource, or may be about to. It asks the API
 	// server, past the cache.
 	Wanted func(ctx context.Context, r Resource) (bool, error)
-	// Adopt gives the resource to an object that can use it, and reports whether it found one. It
-	// is nil for kinds that no object can adopt.
-	Adopt func(ctx context.Context, r Resource) (bool, error)
+	// Adopt returns a function that keeps the resource for somebody who can use it; nil if there is
+	// none. Adopt itself is nil for kinds that are never adopted.
+	Adopt func(ctx context.Context, r Resource) (adopt func(context.Context) error, err error)
 	// Delete deletes the resource. After it the resource is gone, or will be gone without another
 	// request. It returns errUsed if the resource is still in use.
 	Delete func(ctx context.Context, r Resource) error
 
 	Adopted, Deleted prometheus.Counter // Adopted may be nil
+
+	WhyAdopt, WhyDelete string // reasons, for a person
 }
 
 // errUsed: a resource is in use, so it is deleted later. It is not reported.
@@ -77,6 +79,9 @@ type Resource struct {
 	Kind  *Kind
 	ID    string
 	Owner sdn.Owner
+	// Name, or the address, and Created are for a person; Created is zero if the cloud does not tell.
+	Name    string
+	Created time.Time
 	// Key is the key whose owner handles the resource: a port's is its node, that of others is the
 	// namespace of Owner.
 	Key kube.Key
@@ -85,6 +90,12 @@ type Resource struct {
 	// ProjectID and VIP are of the port of a VIP.
 	ProjectID string
 	VIP       v1.VIPAddress
+}
+
+// source is where objects are read; a manager is one.
+type source interface {
+	GetClient() client.Client
+	GetAPIReader() client.Reader // reads past the cache
 }
 
 // ownedBy returns a resource of an object in a namespace.
@@ -333,7 +344,35 @@ func (r Resource) settle(ctx context.Context, before bool) (asked bool, err erro
 	return asked || before, nil
 }
 
-// decide asks the API server once more, and then adopts or deletes the resource.
+// Verdict is what becomes of a resource that no object named.
+type Verdict string
+
+// The verdicts.
+const (
+	Keeps   Verdict = "keep"
+	Adopts  Verdict = "adopt"
+	Deletes Verdict = "delete"
+	Leaves  Verdict = "leave" // Audit's: to the controllers, or unknown
+)
+
+// judge asks the API server once more, and decides. It changes nothing. adopt is set with Adopts only.
+func (r Resource) judge(ctx context.Context) (is Verdict, adopt func(context.Context) error, err error) {
+	if wanted, err := r.Kind.Wanted(ctx, r); wanted || err != nil {
+		return Keeps, nil, err
+	}
+	if r.Kind.Adopt != nil {
+		adopt, err = r.Kind.Adopt(ctx, r)
+	}
+	switch {
+	case err != nil:
+		return Keeps, nil, err
+	case adopt != nil:
+		return Adopts, adopt, nil
+	}
+	return Deletes, nil, nil
+}
+
+// decide judges a resource, and then adopts or deletes it.
 func (r Resource) decide(ctx context.Context, before bool) (asked bool, err error) {
 	log := ctrl.LoggerFrom(ctx)
 	if r.Kind.Making != nil {
@@ -343,20 +382,19 @@ func (r Resource) decide(ctx context.Context, before bool) (asked bool, err erro
 		}
 		defer release()
 	}
-	if wanted, err := r.Kind.Wanted(ctx, r); wanted || err != nil {
+	is, adopt, err := r.judge(ctx)
+	if err != nil || is == Keeps {
 		return false, err
 	}
-	if r.Kind.Adopt != nil {
-		adopted, err := r.Kind.Adopt(ctx, r)
-		if adopted {
-			log.Info("adopted a resource that no object named")
-			if r.Kind.Adopted != nil {
-				r.Kind.Adopted.Inc()
-			}
+	if is == Adopts {
+		if err := adopt(ctx); err != nil {
+			return false, err
 		}
-		if adopted || err != nil {
-			return adopted, err
+		log.Info("adopted a resource that no object named")
+		if r.Kind.Adopted != nil {
+			r.Kind.Adopted.Inc()
 		}
+		return true, nil
 	}
 	switch err := r.Kind.Delete(ctx, r); {
 	case errors.Is(err, errUsed):

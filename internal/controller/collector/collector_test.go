@@ -42,12 +42,11 @@ func (s *shelf) inventory() *Inventory {
 		Wanted:  in(&s.named),
 		Deleted: prometheus.NewCounter(prometheus.CounterOpts{Name: "deleted"}),
 		Making:  &s.making,
-		Adopt: func(ctx context.Context, r Resource) (bool, error) {
-			adopts, _ := in(&s.usable)(ctx, r)
-			if adopts {
-				s.adopted = append(s.adopted, r.ID)
+		Adopt: func(ctx context.Context, r Resource) (func(context.Context) error, error) {
+			if adopts, _ := in(&s.usable)(ctx, r); !adopts {
+				return nil, nil
 			}
-			return adopts, nil
+			return func(context.Context) error { s.adopted = append(s.adopted, r.ID); return nil }, nil
 		},
 		Delete: func(ctx context.Context, r Resource) error {
 			if used, _ := in(&s.inUse)(ctx, r); used {

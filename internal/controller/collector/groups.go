@@ -56,10 +56,10 @@ type GroupOptions struct {
 
 // SecurityGroups returns the inventory of security groups. It also works where Services are not
 // served.
-func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
-	g := &securityGroups{GroupOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), there: true}
+func SecurityGroups(from source, o GroupOptions) *Inventory {
+	g := &securityGroups{GroupOptions: o, client: from.GetClient(), live: from.GetAPIReader(), there: true}
 	wanted := func(ctx context.Context, r Resource) (bool, error) { return g.named(ctx, g.live, r) }
-	g.kind = &Kind{Name: "security group", Making: o.Making, Wanted: wanted, Delete: g.delete}
+	g.kind = &Kind{Name: "security group", Making: o.Making, Wanted: wanted, Delete: g.delete, WhyDelete: "no KuryrLoadBalancer names it"}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
 	return &Inventory{Name: "securitygroups", Settings: o.Settings, Shards: o.Shards, comparison: g}
 }
@@ -99,6 +99,7 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 			continue
 		}
 		r := ownedBy(all[i].Owner, g.kind, all[i].ID)
+		r.Name = all[i].Name
 		if named, err := g.named(ctx, from, r); err != nil {
 			return Findings{}, err
 		} else if !named {

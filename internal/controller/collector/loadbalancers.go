@@ -40,7 +40,10 @@ type LoadBalancerOptions struct {
 	Settings    *settings.Live
 	Shards      kube.Shards
 	Applier     balancerApplier
+	Thorough    bool // it is compared also if no object and no setting asks for load balancers
 }
+
+const ownerGone = "its KuryrLoadBalancer is gone"
 
 // balancerApplier checks a KuryrLoadBalancer in the cloud, soon. With statusIncomplete it includes
 // resources that the status does not name.
@@ -51,11 +54,11 @@ type balancerApplier interface {
 // LoadBalancers returns the inventory of load balancers and floating IPs. It is compared as often
 // as that of ports, and at least once per check interval of load balancers. No other part checks
 // floating IPs.
-func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
-	r := &loadBalancers{LoadBalancerOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
-	r.balancer = &Kind{Name: "load balancer", Wanted: r.wanted, Delete: r.deleteLoadBalancer}
-	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP}
-	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: r.freeVIP}
+func LoadBalancers(from source, o LoadBalancerOptions) *Inventory {
+	r := &loadBalancers{LoadBalancerOptions: o, client: from.GetClient(), live: from.GetAPIReader()}
+	r.balancer = &Kind{Name: "load balancer", Wanted: r.wanted, Delete: r.deleteLoadBalancer, WhyDelete: ownerGone}
+	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP, WhyAdopt: "another port has it, so it only loses its mark", WhyDelete: ownerGone}
+	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: r.freeVIP, WhyDelete: "Octavia has left it; it has no load balancer"}
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
@@ -83,7 +86,7 @@ func period(s *settings.Settings) time.Duration {
 // the cloud.
 func (r *loadBalancers) look(ctx context.Context) (found Findings, err error) {
 	before, err := kube.LoadBalancers(ctx, r.client)
-	if err != nil || len(before) == 0 && len(r.Settings.Load().Services.SubnetIDs) == 0 {
+	if err != nil || !r.Thorough && len(before) == 0 && len(r.Settings.Load().Services.SubnetIDs) == 0 {
 		return found, err
 	}
 	var is shown
@@ -175,7 +178,9 @@ func lenders(objects map[ctrl.Request]*v1.KuryrLoadBalancer) (projects []string)
 func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource) {
 	for _, lb := range is.balancers {
 		if lb.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(lb.Owner)] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
-			all = append(all, ownedBy(lb.Owner, r.balancer, lb.ID))
+			left := ownedBy(lb.Owner, r.balancer, lb.ID)
+			left.Name, left.Created = lb.Name, lb.Created
+			all = append(all, left)
 		}
 	}
 	for _, f := range is.floating {
@@ -185,7 +190,7 @@ func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoad
 		// A floating IP that serves a load balancer is deleted after the load balancer.
 		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !serves {
 			left := ownedBy(f.Owner, r.floating, f.ID)
-			left.Elsewhere = f.PortID != ""
+			left.Name, left.Elsewhere = f.Address, f.PortID != ""
 			all = append(all, left)
 		}
 	}
@@ -217,7 +222,7 @@ func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*
 			failed = errors.Join(failed, err)
 		}
 		for id, vip := range vips {
-			all = append(all, Resource{Kind: r.vip, ID: id, Key: leftByOctavia, ProjectID: at.project, VIP: vip})
+			all = append(all, Resource{Kind: r.vip, ID: id, Key: leftByOctavia, Name: vip.IP, ProjectID: at.project, VIP: vip})
 		}
 	}
 	return all, failed
@@ -255,12 +260,11 @@ func (r *loadBalancers) deleteLoadBalancer(ctx context.Context, lb Resource) err
 }
 
 // disown removes Kuryr's mark from a floating IP that somebody has given to another port.
-func (r *loadBalancers) disown(ctx context.Context, f Resource) (bool, error) {
+func (r *loadBalancers) disown(_ context.Context, f Resource) (func(context.Context) error, error) {
 	if !f.Elsewhere {
-		return false, nil
+		return nil, nil
 	}
-	err := r.FloatingIPs.DisownFloatingIP(ctx, f.ID)
-	return err == nil, err
+	return func(ctx context.Context) error { return r.FloatingIPs.DisownFloatingIP(ctx, f.ID) }, nil
 }
 
 func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) error {

@@ -38,7 +38,10 @@ type NetworkOptions struct {
 	Shards   kube.Shards
 	Making   *kube.Owners // held while a network is made and named for a KuryrNetwork
 	Applier  networkApplier
+	Thorough bool // routers are compared also if no object and no setting asks for any
 }
+
+const unnamedNetwork = "no KuryrNetwork names it"
 
 // networkApplier checks a KuryrNetwork in the cloud, soon.
 type networkApplier interface{ RequestCheck(req ctrl.Request) }
@@ -51,10 +54,10 @@ type NetworkCloud interface {
 
 // Networks returns the inventory of networks and of the routers that Kuryr has made for them. One
 // list compares all networks; it shows no subnets. Another one compares all routers.
-func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
-	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
-	n.network = &Kind{Name: "network", Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
-	n.router = &Kind{Name: "router", Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
+func Networks(from source, o NetworkOptions) *Inventory {
+	n := &networks{NetworkOptions: o, client: from.GetClient(), live: from.GetAPIReader(), routed: o.Thorough}
+	n.network = &Kind{Name: "network", Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted, WhyDelete: unnamedNetwork}
+	n.router = &Kind{Name: "router", Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted, WhyDelete: unnamedNetwork}
 	return &Inventory{Name: "networks", Settings: o.Settings, Shards: o.Shards, comparison: n}
 }
 
@@ -101,6 +104,7 @@ func (n *networks) compare(found *Findings, kind *Kind, all []sdn.NetworkSummary
 	for _, s := range all {
 		there[s.ID] = true
 		r := ownedBy(s.Owner, kind, s.ID)
+		r.Name, r.Created = s.Name, s.Created
 		if kn := after[kube.OwnerRequest(s.Owner)]; s.Owner.Kind == sdn.KindNetwork && (kn == nil || !n.names(kn, r)) {
 			found.Unnamed = append(found.Unnamed, r)
 		}

@@ -59,14 +59,20 @@ type ports struct {
 // AddPorts adds the collection of ports to mgr. It also adds what requests a comparison when a pod
 // with a port does not start.
 func AddPorts(mgr ctrl.Manager, o PortOptions) error {
-	r := &ports{PortOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	inventory := Ports(mgr, o)
+	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, shards: o.Shards, look: o.Look}
+	return errors.Join(inventory.Setup(mgr), mgr.Add(s.watch()))
+}
+
+// Ports returns the inventory of ports.
+func Ports(from source, o PortOptions) *Inventory {
+	r := &ports{PortOptions: o, client: from.GetClient(), live: from.GetAPIReader()}
 	r.kind = &Kind{
 		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
 		Adopted: portsAdopted, Deleted: orphansDeleted,
+		WhyAdopt: "its pool can use it", WhyDelete: "no KuryrPort names it, and no pool can use it",
 	}
-	inventory := &Inventory{Name: "orphans", Settings: o.Settings, Shards: o.Shards, comparison: r, Early: o.Look, Soon: true}
-	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, shards: o.Shards, look: o.Look}
-	return errors.Join(inventory.Setup(mgr), mgr.Add(s.watch()))
+	return &Inventory{Name: "orphans", Settings: o.Settings, Shards: o.Shards, comparison: r, Early: o.Look, Soon: true}
 }
 
 // tell has the reconciler of KuryrPorts, which owns the status, look at the port.
@@ -121,7 +127,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 			unsure = errors.Join(unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
 			continue
 		}
-		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key})
+		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created})
 	}
 	var absent []*v1.KuryrPort
 	for req, p := range before {
@@ -219,29 +225,31 @@ func (r *ports) delete(ctx context.Context, p Resource) error {
 // adopt gives a port to the pool that it was created for, if that pool still exists. A process that
 // was stopped had requested the port but had not written its object. The pool's next plan creates
 // the object, or deletes the port.
-func (r *ports) adopt(ctx context.Context, p Resource) (adopted bool, err error) {
+func (r *ports) adopt(ctx context.Context, p Resource) (func(context.Context) error, error) {
 	if p.Owner.Kind != sdn.KindPool {
-		return false, nil
+		return nil, nil
 	}
 	var object v1.KuryrPortPool
-	err = r.client.Get(ctx, client.ObjectKey{Name: p.Owner.Name}, &object, kube.ReadOnly)
+	err := r.client.Get(ctx, client.ObjectKey{Name: p.Owner.Name}, &object, kube.ReadOnly)
 	if apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero() {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading KuryrPortPool %s: %w", p.Owner.Name, err)
+		return nil, fmt.Errorf("reading KuryrPortPool %s: %w", p.Owner.Name, err)
 	}
 	port, err := r.Cloud.Port(ctx, p.ID)
 	if err != nil {
-		return false, fmt.Errorf("reading port %s: %w", p.ID, err)
+		return nil, fmt.Errorf("reading port %s: %w", p.ID, err)
 	}
 	if !fresh(port, &object.Spec.Key) {
-		return false, nil
+		return nil, nil
 	}
-	req := pool.Ref{Pool: p.Owner.Name, Node: object.Spec.Key.NodeName}
-	r.Supply.Adopt(req, port)
-	r.Queue.Add(req)
-	return true, nil
+	return func(context.Context) error {
+		req := pool.Ref{Pool: p.Owner.Name, Node: object.Spec.Key.NodeName}
+		r.Supply.Adopt(req, port)
+		r.Queue.Add(req)
+		return nil
+	}, nil
 }
 
 // fresh reports whether a port is like a newly created port of the pool, and nothing that uses it

@@ -127,7 +127,7 @@ func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (map
 	there, last := map[string]bool{}, time.Now().Add(leftoverAge-leftoverLong)
 	for _, w := range all {
 		there[w.ID] = true
-		if at, err := time.Parse(time.DateTime, strings.Replace(w.Created, "T", " ", 1)); err == nil && at.After(last) {
+		if at := w.created(); at.After(last) {
 			last = at
 		}
 	}

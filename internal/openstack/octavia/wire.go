@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -46,9 +47,21 @@ type wireBalancer struct {
 	VIPSubnetID string         `json:"vip_subnet_id"`
 	VIPPortID   string         `json:"vip_port_id"`
 	Created     string         `json:"created_at"` // UTC, without a zone
+	Updated     string         `json:"updated_at"` // likewise; empty: it was not changed
 	Tags        []string       `json:"tags"`
 	Listeners   []wireListener `json:"listeners"` // IDs only, but all in the answer to a POST
 	Pools       []wirePool     `json:"pools"`     // likewise
+}
+
+// created returns when a load balancer was created; zero if Octavia does not tell.
+func (w wireBalancer) created() time.Time { return timeOf(w.Created) }
+
+func timeOf(s string) time.Time {
+	at, err := time.Parse(time.DateTime, strings.Replace(s, "T", " ", 1))
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // mark is in the tags. It is in the description for an Octavia without tags, and for tags that

@@ -83,7 +83,7 @@ func (b *Backend) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 			if err != nil {
 				continue
 			}
-			out = append(out, sdn.LoadBalancerSummary{ID: id, Owner: lb.Owner, ProjectID: lb.ProjectID, VIPPortID: lb.VIPPortID, Provisioning: lb.Provisioning})
+			out = append(out, sdn.LoadBalancerSummary{ID: id, Name: lb.Name, Owner: lb.Owner, ProjectID: lb.ProjectID, VIPPortID: lb.VIPPortID, Provisioning: lb.Provisioning})
 		}
 		slices.SortFunc(out, func(x, y sdn.LoadBalancerSummary) int { return strings.Compare(x.ID, y.ID) })
 		return out, nil
