@@ -53,6 +53,13 @@ func (l lessShown) DeletePort(ctx context.Context, id string) error {
 	return l.Backend.DeletePort(ctx, id)
 }
 
+func (l lessShown) DeleteUnchangedPort(ctx context.Context, id string, revision int) error {
+	if l.less.Load() {
+		return nil
+	}
+	return l.Backend.DeleteUnchangedPort(ctx, id, revision)
+}
+
 func (l lessShown) CreatePorts(ctx context.Context, o sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	if l.less.Load() {
 		return nil, fmt.Errorf("creating %d ports: %w", n, sdn.ErrForbidden)

@@ -65,6 +65,11 @@ type Ports interface {
 	// DeletePort removes a port of this cluster, with its place in a trunk.
 	// It succeeds when there is none.
 	DeletePort(ctx context.Context, id string) error
+	// DeleteUnchangedPort is DeletePort for a port that was listed with this revision: it returns
+	// ErrConflict if the port has changed since. Revision 0 is unknown, and not compared; nor is that of
+	// a subport, which changes when it is taken off its trunk. There is no revision of a port that was
+	// just made: Neutron goes on to change it, as it binds it, after its answer (seen with Zed).
+	DeleteUnchangedPort(ctx context.Context, id string, revision int) error
 }
 
 // Visibility distinguishes deleted ports from invisible ones. A cloud may answer both alike: a
@@ -283,6 +288,7 @@ type PortSummary struct {
 	Host      string    // node that it is bound to; empty if none, or if the credential may not see it
 	Created   time.Time // zero if the backend does not tell
 	Active    bool
+	Revision  int // see DeleteUnchangedPort; 0: unknown
 }
 
 // PortState is what may change of a port without a word of ours.

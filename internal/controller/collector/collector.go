@@ -87,6 +87,7 @@ type Resource struct {
 	Key kube.Key
 	// Elsewhere reports that another user of the cloud uses the resource.
 	Elsewhere bool
+	Revision  int // of a port
 	// ProjectID and VIP are of the port of a VIP.
 	ProjectID string
 	VIP       v1.VIPAddress

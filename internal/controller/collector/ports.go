@@ -127,7 +127,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 			unsure = errors.Join(unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
 			continue
 		}
-		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created})
+		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created, Revision: p.Revision})
 	}
 	var absent []*v1.KuryrPort
 	for req, p := range before {
@@ -214,8 +214,10 @@ func (r *ports) wanted(ctx context.Context, p Resource) (bool, error) {
 	return false, kube.NoKuryrPort(ctx, r.live, p.ID)
 }
 
+// delete deletes a port as it was listed. An earlier owner's request may have changed it since: then the
+// next comparison decides.
 func (r *ports) delete(ctx context.Context, p Resource) error {
-	err := r.Cloud.DeletePort(ctx, p.ID)
+	err := r.Cloud.DeleteUnchangedPort(ctx, p.ID, p.Revision)
 	if err == nil {
 		r.Supply.Freed(pool.Ref{})
 	}

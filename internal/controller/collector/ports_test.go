@@ -45,7 +45,7 @@ type slowDeletions struct {
 	deleted, underWay, most atomic.Int32
 }
 
-func (s *slowDeletions) DeletePort(_ context.Context, id string) error {
+func (s *slowDeletions) DeleteUnchangedPort(_ context.Context, id string, _ int) error {
 	n := s.underWay.Add(1)
 	defer s.underWay.Add(-1)
 	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {

@@ -82,14 +82,20 @@ func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 
 // DeletePort implements sdn.Ports.
 func (b *Neutron) DeletePort(ctx context.Context, id string) error {
-	if err := session.IgnoreNotFound(b.deletePort(ctx, id)); err != nil {
+	return b.DeleteUnchangedPort(ctx, id, 0)
+}
+
+// DeleteUnchangedPort implements sdn.Ports. Neutron compares the revision; it does not if two changes of
+// a port meet in its database.
+func (b *Neutron) DeleteUnchangedPort(ctx context.Context, id string, revision int) error {
+	if err := session.IgnoreNotFound(b.deletePort(ctx, id, revision)); err != nil {
 		return err
 	}
 	b.known.drop(id)
 	return nil
 }
 
-func (b *Neutron) deletePort(ctx context.Context, id string) error {
+func (b *Neutron) deletePort(ctx context.Context, id string, revision int) error {
 	at, err := b.own(ctx, id)
 	if err != nil {
 		return err
@@ -109,8 +115,14 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 		}
 	}
 	drop := portKind.request(http.MethodDelete, id, nil)
+	conditional := revision > 0 && !at.subport
+	if conditional {
+		drop.Header = session.Unchanged(revision)
+	}
 	err = b.Do(ctx, drop)
 	switch {
+	case errors.Is(err, sdn.ErrConflict) && conditional:
+		b.known.drop(id) // somebody has changed it, or has put it on a trunk
 	case errors.Is(err, sdn.ErrConflict) && stays != nil:
 		// The trunk refuses, or the port is on another trunk now: Neutron's next answer decides.
 		b.known.drop(id)

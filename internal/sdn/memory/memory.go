@@ -165,9 +165,10 @@ type Cloud struct {
 type addressKey struct{ subnet, ip string }
 
 type port struct {
-	cluster string // empty: the port is foreign
-	stray   bool   // an earlier Kuryr left the port
-	created time.Time
+	cluster  string // empty: the port is foreign
+	stray    bool   // an earlier Kuryr left the port
+	created  time.Time
+	revision int
 	sdn.Port
 }
 
@@ -257,6 +258,7 @@ func (c *Cloud) SetActive(id string, active bool) {
 	defer c.mu.Unlock()
 	if p := c.ports[id]; p != nil {
 		p.Active = active
+		p.revision++
 	}
 }
 

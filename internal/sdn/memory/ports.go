@@ -60,7 +60,7 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	err := b.cloud.do(ctx, ListPorts, func() error {
 		for id, p := range b.cloud.ports {
 			if p.cluster == b.cluster {
-				out = append(out, sdn.PortSummary{ID: id, Name: p.Name, Owner: p.Owner, ProjectID: p.ProjectID, Host: p.Host, Created: p.created, Active: p.Active})
+				out = append(out, sdn.PortSummary{ID: id, Name: p.Name, Owner: p.Owner, ProjectID: p.ProjectID, Host: p.Host, Created: p.created, Active: p.Active, Revision: p.revision})
 			}
 		}
 		return nil
@@ -95,6 +95,7 @@ func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 			}
 			p.SecurityGroupIDs = slices.Sorted(slices.Values(*u.SecurityGroupIDs))
 		}
+		p.revision++
 		if u.Name != nil {
 			p.Name = *u.Name
 		}
@@ -107,10 +108,20 @@ func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 
 // DeletePort implements sdn.Ports.
 func (b *Backend) DeletePort(ctx context.Context, id string) error {
+	return b.DeleteUnchangedPort(ctx, id, 0)
+}
+
+// DeleteUnchangedPort implements sdn.Ports.
+func (b *Backend) DeleteUnchangedPort(ctx context.Context, id string, revision int) error {
 	return b.cloud.do(ctx, DeletePort, func() error {
-		if _, err := b.own(id); err == nil {
-			b.cloud.drop(id)
+		p, err := b.own(id)
+		if err != nil {
+			return nil
 		}
+		if revision > 0 && revision != p.revision && p.VIF.ParentPortID == "" {
+			return fmt.Errorf("deleting port %s of revision %d, which has revision %d: %w", id, revision, p.revision, sdn.ErrConflict)
+		}
+		b.cloud.drop(id)
 		return nil
 	})
 }
@@ -220,7 +231,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		vif.Addresses = append(vif.Addresses, a)
 		vif.Routes = append(vif.Routes, c.routesOf(a.SubnetID)...)
 	}
-	p := &port{cluster: cluster, created: c.now(), Port: sdn.Port{
+	p := &port{cluster: cluster, created: c.now(), revision: 1, Port: sdn.Port{
 		ID: c.nextID(), Owner: owner, ProjectID: r.ProjectID, NetworkID: c.subnets[r.SubnetIDs[0]].NetworkID,
 		SecurityGroupIDs: slices.Sorted(slices.Values(r.SecurityGroupIDs)),
 		Host:             r.Host, Name: sdn.FreePortName,

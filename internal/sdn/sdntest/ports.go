@@ -247,6 +247,38 @@ func statesOfSome(t *testing.T, f fixture) {
 	}
 }
 
+// deleteUnchanged deletes a port as it was listed, and not once it was changed.
+func deleteUnchanged(t *testing.T, f fixture) {
+	ports := f.create(f.request(), 3)
+	listed := func() map[string]int {
+		t.Helper()
+		all, err := f.Backend.ListPorts(f.ctx())
+		if err != nil {
+			t.Fatalf("ListPorts: %v", err)
+		}
+		revisions := map[string]int{}
+		for _, p := range all {
+			revisions[p.ID] = p.Revision
+		}
+		return revisions
+	}
+	before, name := listed(), "changed"
+	if err := f.Fresh(t).UpdatePort(f.ctx(), ports[1].ID, sdn.PortUpdate{Name: &name}); err != nil {
+		t.Fatalf("UpdatePort by another process: %v", err)
+	}
+	for id, revision := range before {
+		err := f.Backend.DeleteUnchangedPort(f.ctx(), id, revision)
+		if changed := id == ports[1].ID; errors.Is(err, sdn.ErrConflict) != changed || f.Cloud.HasPort(t, id) != changed {
+			t.Errorf("DeleteUnchangedPort, changed: %v: %v", changed, err)
+		}
+	}
+	for _, revision := range []int{listed()[ports[1].ID], 1} {
+		if err := f.Backend.DeleteUnchangedPort(f.ctx(), ports[1].ID, revision); err != nil || f.Cloud.HasPort(t, ports[1].ID) {
+			t.Errorf("DeleteUnchangedPort with the changed revision, and of none: %v", err)
+		}
+	}
+}
+
 func deleteTwice(t *testing.T, f fixture) {
 	p := f.create(f.request(), 1)[0]
 	for range 2 {

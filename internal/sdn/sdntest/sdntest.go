@@ -119,6 +119,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"update of what is not there", updateOfMissing},
 		{"states of some ports", statesOfSome},
 		{"delete twice", deleteTwice},
+		{"delete unchanged", deleteUnchanged},
 		{"what is gone is not what is not shown", goneOrNotShown},
 		{"a foreign port is out of reach", foreignPort},
 		{"another cluster's port is out of reach", otherClustersPort},

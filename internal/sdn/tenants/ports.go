@@ -76,6 +76,11 @@ func (c *Cloud) DeletePort(ctx context.Context, id string) error {
 	return c.remove(ctx, Port, id, func(s Session) error { return s.DeletePort(ctx, id) })
 }
 
+// DeleteUnchangedPort implements sdn.Ports.
+func (c *Cloud) DeleteUnchangedPort(ctx context.Context, id string, revision int) error {
+	return c.remove(ctx, Port, id, func(s Session) error { return s.DeleteUnchangedPort(ctx, id, revision) })
+}
+
 // Sees implements sdn.Visibility.
 func (c *Cloud) Sees(ctx context.Context, projectID, networkID string) error {
 	k := c.of(projectID)
