@@ -289,6 +289,8 @@ type PortSummary struct {
 	Created   time.Time // zero if the backend does not tell
 	Active    bool
 	Revision  int // see DeleteUnchangedPort; 0: unknown
+
+	SecurityGroupIDs []string // in any order
 }
 
 // PortState is what may change of a port without a word of ours.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,8 +46,11 @@ type PortOptions struct {
 	Look       kube.Signal           // sent when there may be something to find
 }
 
-// portApplier requeues a KuryrPort whose port the SDN does not have.
-type portApplier interface{ Lost(name string) }
+// portApplier requeues a KuryrPort whose port the SDN does not have, or has with other security groups.
+type portApplier interface {
+	Lost(name string)
+	Regroup(name string)
+}
 
 // ports compares the ports of the cloud with the KuryrPorts.
 type ports struct {
@@ -54,6 +58,11 @@ type ports struct {
 	client client.Client
 	live   client.Reader // reads past the cache
 	kind   *Kind
+
+	// audit is when security groups are to be compared, in nanoseconds; 0: they are not. A process that
+	// crashed may have requested other groups, and Neutron may change them after the next owner did.
+	audit   atomic.Int64
+	changed map[string]bool // ports with other groups in the last comparison
 }
 
 // AddPorts adds the collection of ports to mgr. It also adds what requests a comparison when a pod
@@ -72,11 +81,22 @@ func Ports(from source, o PortOptions) *Inventory {
 		Adopted: portsAdopted, Deleted: orphansDeleted,
 		WhyAdopt: "its pool can use it", WhyDelete: "no KuryrPort names it, and no pool can use it",
 	}
+	o.Shards.Follow(func(_ context.Context, _ kube.Keys, crashed bool) {
+		if crashed {
+			r.audit.Store(time.Now().Add(o.Settings.Load().Orphans.Grace.Duration).UnixNano())
+		}
+	}, nil)
 	return &Inventory{Name: "orphans", Settings: o.Settings, Shards: o.Shards, comparison: r, Early: o.Look, Soon: true}
 }
 
 // tell has the reconciler of KuryrPorts, which owns the status, look at the port.
-func (r *ports) tell(req ctrl.Request) { r.Applier.Lost(req.Name) }
+func (r *ports) tell(req ctrl.Request) {
+	if r.changed[req.Name] {
+		r.Applier.Regroup(req.Name)
+		return
+	}
+	r.Applier.Lost(req.Name)
+}
 
 func (r *ports) period() time.Duration { return r.Settings.Load().Orphans.Interval.Duration }
 
@@ -129,6 +149,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created, Revision: p.Revision})
 	}
+	found.Differ = r.otherGroups(listed, before, after)
 	var absent []*v1.KuryrPort
 	for req, p := range before {
 		switch now := after[req]; {
@@ -142,6 +163,29 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	gone, unseen := r.credible(ctx, absent)
 	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unsure, unseen)
 	return found, nil
+}
+
+// otherGroups returns own KuryrPorts whose port has other security groups than they say, once a grace
+// period after keys were taken over from a process that crashed. Their objects were at rest meanwhile.
+func (r *ports) otherGroups(listed []sdn.PortSummary, before, after map[ctrl.Request]*v1.KuryrPort) (differ []ctrl.Request) {
+	r.changed = map[string]bool{}
+	due := r.audit.Load()
+	if due == 0 || time.Now().UnixNano() < due {
+		return nil
+	}
+	for _, p := range listed {
+		req := ctrl.Request{NamespacedName: client.ObjectKey{Name: p.ID}}
+		was, is := before[req], after[req]
+		if was == nil || is == nil || was.Generation != is.Generation || !was.Grouped() || !is.DeletionTimestamp.IsZero() || !r.Shards.Owns(kube.OnNode(is.Spec.NodeName)) {
+			continue
+		}
+		if !v1.SameGroups(is.Spec.SecurityGroupIDs, p.SecurityGroupIDs) {
+			r.changed[p.ID] = true
+			differ = append(differ, req)
+		}
+	}
+	r.audit.CompareAndSwap(due, 0)
+	return differ
 }
 
 // keys returns the keys of ports: the node of a port's pool. Of a pool that is gone, the port's host

@@ -15,10 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -172,3 +175,54 @@ func TestKeysOfPorts(t *testing.T) {
 		}
 	}
 }
+
+// regrouped records what the applier is told.
+type regrouped struct{ lost, groups []string }
+
+func (r *regrouped) Lost(name string)    { r.lost = append(r.lost, name) }
+func (r *regrouped) Regroup(name string) { r.groups = append(r.groups, name) }
+
+// grouping is a cloud with two ports, of which one has other groups than its KuryrPort.
+type grouping struct{ sdn.Ports }
+
+func (grouping) ListPorts(context.Context) ([]sdn.PortSummary, error) {
+	return []sdn.PortSummary{{ID: "right", SecurityGroupIDs: []string{"b", "a"}}, {ID: "wrong", SecurityGroupIDs: []string{"a", "x"}}}, nil
+}
+
+// A grace period after keys were taken over from a process that crashed, one comparison finds ports with
+// other security groups. Others do not.
+func TestGroupsAreComparedAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, applier := shards.NewGate(nil), &regrouped{}
+		live := settings.NewLive(settings.Settings{Orphans: config.Orphans{Grace: metav1.Duration{Duration: time.Minute}}})
+		from, objects := &portsSource{}, manyObjects{ports: make([]v1.KuryrPort, 2)}
+		for i, name := range []string{"right", "wrong"} {
+			p := &objects.ports[i]
+			p.Name, p.Spec.NodeName, p.Spec.SecurityGroupIDs = name, "node", []string{"a", "b"}
+			p.Status.Phase = v1.PortBound
+		}
+		from.client = objects
+		v := Ports(from, PortOptions{Cloud: grouping{}, Settings: live, Shards: gate, Supply: idle{}, Visibility: idle{}, Applier: applier})
+		compareFor := func(why string, want ...string) {
+			t.Helper()
+			applier.groups = nil
+			compare(t, v)
+			if !slices.Equal(applier.groups, want) || len(applier.lost) > 0 {
+				t.Errorf("%s: groups of %v are wrong, %v are lost; want %v", why, applier.groups, applier.lost, want)
+			}
+		}
+		gate.Open(t.Context(), shard.Set{}.With(shard.Bucket("node", "node")), true)
+		compareFor("at once")
+		time.Sleep(time.Minute)
+		compareFor("after the grace period", "wrong")
+		compareFor("again")
+		gate.Open(t.Context(), shard.Set{}.With(shard.Bucket("node", "node")), false)
+		time.Sleep(time.Minute)
+		compareFor("after a hand-over")
+	})
+}
+
+type portsSource struct{ client client.Client }
+
+func (s *portsSource) GetClient() client.Client    { return s.client }
+func (s *portsSource) GetAPIReader() client.Reader { return s.client }

@@ -91,6 +91,12 @@ func (r *Reconciler) Lost(name string) {
 	r.queue.Add(named(name))
 }
 
+// Regroup has the reconciler write the security groups of a port once more: the SDN has others.
+func (r *Reconciler) Regroup(name string) {
+	r.memory.change(name, func(n *portNote) { n.check.state = groupsChanged })
+	r.queue.Add(named(name))
+}
+
 // named returns the request for a KuryrPort.
 func named(port string) ctrl.Request {
 	return ctrl.Request{NamespacedName: types.NamespacedName{Name: port}}

@@ -45,7 +45,7 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]
-		out = append(out, sdn.PortSummary{ID: id, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Host: w.host(), Created: w.Created, Active: passes(w), Revision: w.Revision})
+		out = append(out, sdn.PortSummary{ID: id, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Host: w.host(), Created: w.Created, Active: passes(w), Revision: w.Revision, SecurityGroupIDs: w.SecurityGroups})
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func passes(w wirePort) bool {
 }
 
 // listFields are what ListPorts needs.
-var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at", "project_id", "binding:host_id", "revision_number"}
+var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at", "project_id", "binding:host_id", "revision_number", "security_groups"}
 
 func (b *Neutron) ours(w wirePort) bool { return w.mark().Cluster == b.Config.ClusterID }
 

@@ -60,7 +60,7 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	err := b.cloud.do(ctx, ListPorts, func() error {
 		for id, p := range b.cloud.ports {
 			if p.cluster == b.cluster {
-				out = append(out, sdn.PortSummary{ID: id, Name: p.Name, Owner: p.Owner, ProjectID: p.ProjectID, Host: p.Host, Created: p.created, Active: p.Active, Revision: p.revision})
+				out = append(out, sdn.PortSummary{ID: id, Name: p.Name, Owner: p.Owner, ProjectID: p.ProjectID, Host: p.Host, Created: p.created, Active: p.Active, Revision: p.revision, SecurityGroupIDs: slices.Clone(p.SecurityGroupIDs)})
 			}
 		}
 		return nil
