@@ -20,8 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,7 +159,7 @@ func TestImagesCannotBePulled(t *testing.T) {
 // nobody has to say who he is there, and is declared, so that the scheduler gives the node
 // no pod whose host port would take what is sent there.
 func TestPortsOfManifests(t *testing.T) {
-	for name, ports := range map[string][]int32{"kuryr-controller": {8082, 9654}, "kuryr-daemon": {8090, 9655}} {
+	for name, ports := range map[string][]int32{"kuryr-controller": {8082, 9654, 16401}, "kuryr-daemon": {8090, 9655}} {
 		t.Run(name, func(t *testing.T) {
 			c := containerOf(t, name)
 			for _, port := range ports {
@@ -174,6 +177,30 @@ func TestPortsOfManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestReplicas: the manifests run two controllers. A drain of nodes takes one of them at a time, and each gets
+// the time that `kuryr controller` takes to end. No node runs two: see TestPortsOfManifests.
+func TestReplicas(t *testing.T) {
+	admin := as(t, rest.ImpersonationConfig{})
+	key := client.ObjectKey{Namespace: "kuryr-system", Name: "kuryr-controller"}
+	var d appsv1.Deployment
+	var budget policyv1.PodDisruptionBudget
+	for _, o := range []client.Object{&d, &budget} {
+		if err := admin.Get(t.Context(), key, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := d.Spec.Template.Spec
+	if *d.Spec.Replicas != 2 || *pod.TerminationGracePeriodSeconds < 90 || d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue() != 0 {
+		t.Errorf("%d replicas, %d s to end, %s more in an update; want 2, 90, 0", *d.Spec.Replicas, *pod.TerminationGracePeriodSeconds, d.Spec.Strategy.RollingUpdate.MaxSurge)
+	}
+	if diff := cmp.Diff(d.Spec.Selector, budget.Spec.Selector); diff != "" || budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("the budget of disruptions has %s unavailable of (-deployment +budget):\n%s", budget.Spec.MaxUnavailable, diff)
+	}
+	if !pod.HostNetwork || len(pod.Containers[0].Ports) == 0 {
+		t.Error("the pods have no ports of their nodes, which would keep two of them off one node")
 	}
 }
 
@@ -330,8 +357,8 @@ func TestRights(t *testing.T) {
 		{controller, "controller", "networking.k8s.io/networkpolicies default/", "list watch", true},
 		{controller, "controller", "networking.k8s.io/networkpolicies default/", "get create update patch delete", false},
 		{controller, "controller", "events.k8s.io/events default/", "create patch", true},
-		{controller, "controller", "coordination.k8s.io/leases kuryr-system/kuryr", "get create update", true},
-		{controller, "controller", "coordination.k8s.io/leases kube-system/kuryr", "get create update", false},
+		{controller, "controller", "coordination.k8s.io/leases kuryr-system/", "get list watch create update patch delete", true},
+		{controller, "controller", "coordination.k8s.io/leases kube-system/", "get list watch create update patch delete", false},
 		{controller, "controller", "/secrets kuryr-system/kuryr-cloud", "get list", false},
 	} {
 		for _, verb := range strings.Fields(r.verbs) {

@@ -10,11 +10,13 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -22,6 +24,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -55,8 +58,8 @@ func adoptCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
 	flags.BoolVar(&f.yes, "yes", false, "do it, do not only print it")
 	flags.BoolVar(&f.elsewhere, "elsewhere", false, "also delete ports on hosts and trunks that are no nodes of this cluster: no other cluster may have free ports in the project")
-	flags.BoolVar(&f.force, "force", false, "do it although a controller leads, or its Lease cannot be had")
-	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the controllers' Lease; default $POD_NAMESPACE")
+	flags.BoolVar(&f.force, "force", false, "do it although a controller runs, or the Leases cannot be had")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the controllers' Leases; default $POD_NAMESPACE")
 	return cmd
 }
 
@@ -75,8 +78,53 @@ func runAdopt(ctx context.Context, w io.Writer, f adoptFlags) error {
 	if !f.yes || f.force {
 		return run.run(ctx)
 	}
-	return leading(ctx, to.cluster, f.leaderNamespace, run.run)
+	return holding(ctx, to.cluster, f.leaderNamespace, run.run)
 }
+
+// holding runs do while this process owns all keys, so that no controller begins to work meanwhile. It refuses if
+// there is a controller.
+func holding(outer context.Context, cluster *rest.Config, namespace string, do func(context.Context) error) error {
+	name, err := shards.Living(outer, cluster, namespace)
+	if err != nil {
+		return fmt.Errorf("%w (--force does without)", err)
+	}
+	if name != "" {
+		return fmt.Errorf("a controller runs (%s, by the Leases in namespace %s): stop the controllers first, as with 'kubectl -n %s scale deployment kuryr-controller --replicas 0', or give --force",
+			name, namespace, namespace)
+	}
+	replica, err := newReplica(outer, cluster, namespace, "adopt-", 1)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(outer)
+	var ended error
+	var group sync.WaitGroup
+	group.Go(func() {
+		ended = replica.Start(ctx)
+		stop()
+	})
+	defer func() { // it gives the keys back
+		stop()
+		group.Wait()
+	}()
+	for late := time.Now().Add(holdPatience); !replica.Holding(); {
+		if time.Now().After(late) {
+			return fmt.Errorf("taking the Leases of the controllers in namespace %s: no success in %s: the log says why (--force does without)", namespace, holdPatience)
+		}
+		if !kube.Pause(ctx, 100*time.Millisecond) {
+			group.Wait()
+			return errors.Join(outer.Err(), ended)
+		}
+	}
+	if err = do(ctx); err != nil && ctx.Err() != nil && outer.Err() == nil {
+		err = fmt.Errorf("the Lease of this process was lost on the way, run it again: %w", err)
+	}
+	return err
+}
+
+// holdPatience is how long the Leases are tried to be had. A leader of an earlier version that was killed is waited
+// for.
+const holdPatience = time.Minute
 
 // adoption is one run of the command.
 type adoption struct {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
@@ -191,7 +194,7 @@ func (b *adoptBed) inCloud() []string {
 // lease writes who leads, as a controller does.
 func (b *adoptBed) lease(holder string) {
 	b.t.Helper()
-	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: leaseName}}
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shards.TableName}}
 	b.must(client.IgnoreAlreadyExists(b.client.Create(b.t.Context(), l)))
 	b.must(b.client.Get(b.t.Context(), client.ObjectKeyFromObject(l), l))
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &holder, new(int32(30))
@@ -224,14 +227,21 @@ func TestAdopt(t *testing.T) {
 	if _, err := b.adopt("--yes", "--leader-elect-namespace", "nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("adopt with its Lease in no namespace: %v", err)
 	}
-	leader := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "controller-1"}}
-	leader.Spec.Containers = []corev1.Container{{Name: "controller", Image: "kuryr"}}
-	b.must(b.client.Create(t.Context(), leader))
-	b.lease(leader.Name)
-	if out, err := b.adopt("--yes"); err == nil || !strings.Contains(err.Error(), "controller-1") || len(b.ports()) != 0 {
+	b.lease("controller-1")
+	renewing, ended := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() {
+		for kube.Pause(renewing, time.Second) {
+			b.lease("controller-1")
+		}
+	})
+	out, err = b.adopt("--yes")
+	ended()
+	group.Wait()
+	if err == nil || !strings.Contains(err.Error(), "controller-1") || len(b.ports()) != 0 {
 		t.Errorf("adopt beside a controller: %v, %d KuryrPorts\n%s", err, len(b.ports()), out)
 	}
-	b.must(b.client.Delete(t.Context(), leader, client.GracePeriodSeconds(0))) // it does not give its Lease back
+	b.lease("")
 	out, err = b.adopt("--yes")
 	if err != nil || !strings.Contains(out, "Adopted 2 ports, deleted 1.") {
 		t.Fatalf("adopt --yes: %v\n%s", err, out)

@@ -24,7 +24,7 @@ func TestLoadBalancerAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		backend, err := newBackend(t.Context(), nil, c)
+		backend, err := newBackend(t.Context(), nil, c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,13 +6,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -23,7 +27,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/plan/shard"
 	"github.com/kuryr-go/kuryr/internal/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn/tenants"
 )
@@ -43,7 +49,7 @@ func controllerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "controller",
 		Short:         "Give the cluster's pods their ports, and Services their load balancers",
-		Long:          "Plans which port each pod gets and which load balancer each Service, has Neutron and\nOctavia make them, and keeps all of it as Kubernetes objects. One replica of several\nleads; it alone holds the cloud's credential.",
+		Long:          "Plans which port each pod gets and which load balancer each Service, has Neutron and\nOctavia make them, and keeps all of it as Kubernetes objects. Several replicas share\nthe work, or stand by: see controllers.active in the configuration.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -56,9 +62,8 @@ func controllerCommand() *cobra.Command {
 	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "127.0.0.1:8082", "address of /livez and /readyz; 0 is none")
 	flags.StringVar(&f.leaderAddress, "leader-api-bind-address", "127.0.0.1:"+cmp.Or(os.Getenv("KURYR_CONTROLLER_HA_PORT"), "16401"),
 		"address that answers GET / with the leader's name; 0 is none")
-	_ = flags.MarkHidden("leader-api-bind-address") // until shards.LeaderServer is started there
-	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let one replica of several lead, by a Lease")
-	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the Lease; default $POD_NAMESPACE")
+	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let several replicas share the work, by Leases; false: this is the only one")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the Leases; default $POD_NAMESPACE")
 	return cmd
 }
 
@@ -74,11 +79,12 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(ctx, f)
+	mgr, replica, err := newManager(ctx, f, cfg.Controllers.Active)
 	if err != nil {
 		return err
 	}
-	backend, err := newBackend(ctx, mgr.GetAPIReader(), cfg)
+	owned, fence := owner(replica)
+	backend, err := newBackend(ctx, mgr.GetAPIReader(), cfg, fence)
 	if err != nil {
 		return err
 	}
@@ -86,27 +92,47 @@ func runController(ctx context.Context, f controllerFlags) error {
 	projects := controller.NewProjects(mgr.GetClient())
 	cloud := withTenants(backend, func() []config.Project { return live.Load().Projects }, projects.Named)
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: live, Projects: projects, Namespace: f.leaderNamespace,
+		Settings: live, Projects: projects, Shards: owned, Namespace: f.leaderNamespace,
 		Preflight: liveChecks{preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader()}, live},
 		Tell:      func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
 	}.With(cloud)); err != nil {
 		return err
 	}
-	following := always(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
+	following := kube.Everywhere(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
 	if err := mgr.Add(following); err != nil {
 		return fmt.Errorf("following the configuration: %w", err)
+	}
+	if replica != nil {
+		if err := takePart(mgr, replica, f, live, backend); err != nil {
+			return err
+		}
 	}
 	return mgr.Start(ctx)
 }
 
-// always also runs in replicas that do not lead. A replica that takes over continues with the last
-// configuration without faults, not with that of its own start.
-type always func(ctx context.Context) error
+// owner returns what the parts of the controller ask before they work on something, and what requests ask.
+// Without a replica this is the only process.
+func owner(replica *shards.Replica) (kube.Shards, openstack.Fence) {
+	if replica == nil {
+		return kube.Alone{}, nil
+	}
+	return replica, replica
+}
 
-func (f always) Start(ctx context.Context) error { return f(ctx) }
-
-// NeedLeaderElection is false: see always.
-func (always) NeedLeaderElection() bool { return false }
+// takePart has this process be one of several.
+func takePart(mgr ctrl.Manager, replica *shards.Replica, f controllerFlags, live *settings.Live, backend *openstack.Backend) error {
+	share := func() { backend.SetShare(replica.Share()) }
+	share()
+	replica.Follow(func(context.Context, kube.Keys, bool) { share() }, func(kube.Keys) { share() })
+	return errors.Join(
+		replica.Setup(mgr),
+		mgr.Add(kube.Everywhere(live.Follow(func(ctx context.Context) error {
+			replica.SetActive(ctx, live.Load().Controllers.Active)
+			return nil
+		}))),
+		mgr.Add(shards.LeaderServer(f.leaderAddress, replica)),
+	)
+}
 
 // follow takes up what changes in the configuration file while ctx lasts.
 func follow(ctx context.Context, path string, live *settings.Live, c client.Client) error {
@@ -127,10 +153,11 @@ func follow(ctx context.Context, path string, live *settings.Live, c client.Clie
 	return nil
 }
 
-func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
+// newManager returns the manager of the process, and what makes it one of several; nil if it is the only one.
+func newManager(ctx context.Context, f controllerFlags, active int) (ctrl.Manager, *shards.Replica, error) {
 	cluster, err := clusterConfig(f.kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	giveLogger(ctx)
 	// The client's own limit would be all that a hundred pods at once wait for.
@@ -139,7 +166,14 @@ func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 	cluster.QPS = -1
 	scheme, err := controller.Scheme()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var replica *shards.Replica
+	if f.leaderElect {
+		if replica, err = newReplica(ctx, cluster, f.leaderNamespace, "", active); err != nil {
+			return nil, nil, err
+		}
+		cluster.Wrap(replica.Fence)
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
@@ -148,21 +182,32 @@ func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 		HealthProbeBindAddress: f.healthAddress,
 		LivenessEndpointName:   "/livez",
 		ReadinessEndpointName:  "/readyz",
-	}
-	if f.leaderElect {
-		if err := elect(&options, cluster, f.leaderNamespace); err != nil {
-			return nil, err
-		}
+		// Running work ends before the process does.
+		GracefulShutdownTimeout: new(shard.Patience + time.Second),
 	}
 	mgr, err := ctrl.NewManager(cluster, options)
 	if err != nil {
-		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+		return nil, nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
 	}
-	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
+	return mgr, replica, mgr.AddHealthzCheck("ping", healthz.Ping)
+}
+
+// newReplica has this process be one of several, by its pod's name: a container that starts again in its pod follows one
+// that has ended. A process that is no pod goes by a name of its own, which begins with prefix.
+func newReplica(ctx context.Context, cluster *rest.Config, namespace, prefix string, active int) (*shards.Replica, error) {
+	identity := os.Getenv("POD_NAME")
+	if identity == "" || prefix != "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("naming this process: %w", err)
+		}
+		identity = prefix + host + "_" + string(uuid.NewUUID())[:8]
+	}
+	return shards.New(ctx, shards.Options{Cluster: cluster, Namespace: namespace, Identity: identity, Active: active})
 }
 
 // newBackend is Neutron, for this cluster. It asks nothing of the cloud yet.
-func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*openstack.Backend, error) {
+func newBackend(ctx context.Context, reader client.Reader, c *config.Config, fence openstack.Fence) (*openstack.Backend, error) {
 	id, err := clusterID(ctx, reader, c.ClusterID)
 	if err != nil {
 		return nil, err
@@ -174,6 +219,7 @@ func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*o
 		RequestsPerSecond: c.Neutron.RequestsPerSec,
 		MaxConcurrent:     c.Neutron.MaxConcurrent,
 		LoadBalancerAPI:   c.Neutron.LoadBalancerAPI,
+		Fence:             fence,
 		Metrics:           metrics.Registry,
 	})
 }

@@ -27,6 +27,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/shards"
 )
 
 // output is what a command logs.
@@ -98,7 +99,7 @@ func held(t *testing.T, cluster *rest.Config) (release func(), holder func() str
 	}
 	leases := client.CoordinationV1().Leases("default")
 	l, err := leases.Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: leaseName},
+		ObjectMeta: metav1.ObjectMeta{Name: shards.TableName},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new("host_other"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 		},
@@ -113,7 +114,7 @@ func held(t *testing.T, cluster *rest.Config) (release func(), holder func() str
 		}
 	}
 	return release, func() string {
-		now, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+		now, err := leases.Get(t.Context(), shards.TableName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

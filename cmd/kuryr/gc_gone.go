@@ -103,7 +103,7 @@ func runClusterGone(ctx context.Context, in io.Reader, w io.Writer, f gcFlags) e
 		return exit{exitUnknown, err}
 	}
 	c.ClusterID = f.gone
-	main, err := newBackend(ctx, nil, c)
+	main, err := newBackend(ctx, nil, c, nil)
 	if err != nil {
 		return exit{exitUnknown, err}
 	}

@@ -154,7 +154,7 @@ func connect(ctx context.Context, file, kubeconfig string, load func(string) (*c
 	if to.client, err = client.New(to.cluster, client.Options{Scheme: scheme}); err != nil {
 		return to, fmt.Errorf("reaching the Kubernetes API: %w", err)
 	}
-	to.backend, err = newBackend(ctx, to.client, to.config)
+	to.backend, err = newBackend(ctx, to.client, to.config, nil)
 	return to, err
 }
 

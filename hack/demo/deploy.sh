@@ -89,6 +89,7 @@ configMapGenerator:
 - {name: kuryr-api-server, literals: ["KUBERNETES_SERVICE_HOST=${KUBERNETES_API%:*}", "KUBERNETES_SERVICE_PORT=${KUBERNETES_API#*:}"]}
 secretGenerator:
 - {name: kuryr-cloud, files: [clouds.yaml]}
+replicas: [{name: kuryr-controller, count: ${KURYR_CONTROLLERS:-1}}] # tests stop and read the one that works
 images:
 - {name: $image, newTag: "$tag"}
 YAML

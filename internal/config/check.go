@@ -66,6 +66,7 @@ func check(c *Config, d *decoder) {
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
 	}
 	d.between("orphans.grace", c.Orphans.Grace, time.Second, 24*time.Hour)
+	d.bounds("controllers.active", c.Controllers.Active, 0, 128)
 	checkNode(c.Node, d)
 }
 

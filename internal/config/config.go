@@ -48,6 +48,8 @@ type Config struct {
 	Projects []Project `json:"projects,omitempty"`
 	Services Services  `json:"services"`
 	Orphans  Orphans   `json:"orphans"`
+	// Controllers says how the controllers share the work.
+	Controllers Controllers `json:"controllers"`
 	// Preflight says what the controller's preflight checks may hold back.
 	Preflight Preflight `json:"preflight"`
 	Node      Node      `json:"node"` // read at start only
@@ -280,6 +282,11 @@ type Preflight struct {
 	FirstStartWaits bool `json:"firstStartWaits"`
 }
 
+// Controllers describes how the replicas of the controller share the work.
+type Controllers struct {
+	Active int `json:"active"` // how many work, the oldest ones; the others stand by; 0: all; 1
+}
+
 // Orphans describes the collection of ports and load balancers without an owner.
 type Orphans struct {
 	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 0s: only when there is reason to
@@ -321,6 +328,8 @@ func New() *Config {
 		Services:  Services{CheckInterval: duration(10 * time.Minute), ReleaseAfter: duration(5 * time.Minute)},
 		Orphans:   Orphans{Grace: duration(time.Minute)},
 		Preflight: Preflight{FirstStartWaits: true},
+
+		Controllers: Controllers{Active: 1},
 		Node: Node{
 			OVSDB:      "unix:/run/openvswitch/db.sock",
 			Bridge:     "br-int",

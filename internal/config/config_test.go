@@ -195,6 +195,7 @@ services:
   checkInterval: 1m
   releaseAfter: 2m
 orphans: {interval: 5m, grace: 2m}
+controllers: {active: 3}
 preflight: {firstStartWaits: false}
 node: {ovsdb: "tcp:[::1]:6640", bridge: br0, parentInterface: ens3, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
 `)

@@ -181,6 +181,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		}
 		held = checks.Hold(mgr)
 	}
+	o.Shards.Cached(&v1.KuryrPortList{})
 	o = o.marked(mgr.GetEventRecorder("kuryr-controller"))
 
 	namespaceNetworks := kube.NewNetworks(mgr)
@@ -204,7 +205,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	err := errors.Join(
 		planner.Setup(held),
 		applier.Setup(held),
-		held.Add(kube.Leading(portSupply.Run)),
+		held.Add(kube.Runnable(portSupply.Run)),
 		collector.AddPorts(held, orphans),
 		setupServices(held, o, grants, namespaceNetworks),
 		setupNetworks(held, o, namespaceNetworks),

@@ -42,7 +42,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 		})}
 	}
 	feature := &kube.Feature{
-		Parts:   networksParts{o.Settings, mgr.GetAPIReader(), o.Projects, objects, parts},
+		Parts:   networksParts{o.Settings, o.Shards, mgr.GetAPIReader(), o.Projects, objects, parts},
 		Wanted:  o.Settings.Networking,
 		Needs:   permissionsForNetworks,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
@@ -55,6 +55,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 // left: otherwise the deletion of a namespace could wait forever.
 type networksParts struct {
 	settings *settings.Live
+	shards   kube.Shards
 	live     client.Reader // reads past the cache
 	projects *Projects
 	objects  *kube.Networks
@@ -83,6 +84,7 @@ func (n networksParts) Left(ctx context.Context) (bool, error) {
 
 // Add implements kube.Parts.
 func (n networksParts) Add(ctx context.Context, mgr ctrl.Manager) error {
+	n.shards.Cached(&v1.KuryrNetworkList{})
 	err := errors.Join(networks.Index(ctx, mgr), n.objects.Serve(ctx, mgr))
 	if err == nil {
 		n.projects.networks.Store(true) // the parts may ask

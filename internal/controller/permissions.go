@@ -45,7 +45,7 @@ var (
 	}
 	// permissionsInOwnNamespace are those in the controller's own namespace only.
 	permissionsInOwnNamespace = []rbacv1.PolicyRule{
-		allow("coordination.k8s.io", "leases", "get create update"), // leader election
+		allow("coordination.k8s.io", "leases", "get list watch create update patch delete"), // who owns which keys
 		allow("", "events", "create patch"),
 		allow("", "services", "create patch delete"), // those that hold the cluster IPs of deleted ones
 	}

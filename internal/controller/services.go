@@ -75,7 +75,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {
 		feature := &kube.Feature{
-			Parts:   servicesParts{o.Settings, mgr.GetAPIReader(), o.Projects, parts},
+			Parts:   servicesParts{o.Settings, o.Shards, mgr.GetAPIReader(), o.Projects, parts},
 			Wanted:  o.Settings.Serving,
 			Needs:   permissionsForServices,
 			Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
@@ -95,6 +95,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 // otherwise the deletion of a Service could wait forever.
 type servicesParts struct {
 	settings *settings.Live
+	shards   kube.Shards
 	live     client.Reader // reads past the cache
 	projects *Projects
 	parts    []reconciler
@@ -108,6 +109,7 @@ func (s servicesParts) Lacks() {}
 
 // Add implements kube.Parts.
 func (s servicesParts) Add(ctx context.Context, mgr ctrl.Manager) error {
+	s.shards.Cached(&v1.KuryrLoadBalancerList{})
 	err := errors.Join(services.Index(ctx, mgr), kube.AddPortAddressIndex(ctx, mgr), membergroups.Index(ctx, mgr))
 	if err == nil {
 		s.projects.balancers.Store(true) // the parts may ask

@@ -22,6 +22,9 @@ import (
 // Config describes the access to the cloud.
 type Config = session.Config
 
+// Fence says whether this process may change something in the cloud: see session.Fence.
+type Fence = session.Fence
+
 // The APIs that load balancers may be served by.
 const (
 	Octavia = session.OctaviaAPI

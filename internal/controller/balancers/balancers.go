@@ -143,7 +143,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	busy := kube.Every("loadbalancers", r.wait.period, r.listBusy, r.wait.added)
 	drift := kube.Every("checks", func() time.Duration { return r.checks.pause(r.Settings.Load()) }, r.checkNext, nil)
-	for _, run := range []kube.Leading{busy, drift, r.Settings.Follow(r.followSettings), r.retry()} {
+	for _, run := range []kube.Runnable{busy, drift, r.Settings.Follow(r.followSettings), r.retry()} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func beyondWords(e event.UpdateEvent) bool {
 const retryGap = time.Minute
 
 // retry runs retryUnready each time that the cloud is back.
-func (r *Reconciler) retry() kube.Leading {
+func (r *Reconciler) retry() kube.Runnable {
 	return kube.Every("retry", func() time.Duration { return kube.Never }, r.retryUnready, r.back)
 }
 

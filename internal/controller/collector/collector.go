@@ -169,7 +169,7 @@ type leftover struct {
 // Setup adds the inventory to mgr.
 func (v *Inventory) Setup(mgr ctrl.Manager) error {
 	v.follow()
-	return mgr.Add(kube.Leading(v.Run))
+	return mgr.Add(kube.Runnable(v.Run))
 }
 
 // follow has Run compare a grace period after keys were gained. If their last owner crashed, it may have

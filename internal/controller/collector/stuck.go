@@ -32,7 +32,7 @@ type stuckPods struct {
 func (r *stuckPods) grace() time.Duration { return r.settings.Load().Orphans.Grace.Duration }
 
 // watch returns the runnable that looks for such pods while this process leads.
-func (r *stuckPods) watch() kube.Leading {
+func (r *stuckPods) watch() kube.Runnable {
 	return kube.Every("stuck-pods", func() time.Duration { return max(r.grace(), time.Second/10) }, r.once, nil)
 }
 

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Leading is a runnable that runs only while this process leads, as the manager's default.
-type Leading = manager.RunnableFunc
+// Runnable is what runs as long as the process, and waits for the checks of a first start.
+type Runnable = manager.RunnableFunc
 
-// Everywhere is a runnable that runs in each controller process: it only reads, and requeues.
+// Everywhere is a Runnable that does not wait for the checks of a first start: it only reads, and requeues.
 type Everywhere func(context.Context) error
 
 // Start implements manager.Runnable.
@@ -30,14 +30,14 @@ const Never = time.Duration(math.MaxInt64)
 // noticed is how soon a wait follows a changed period.
 const noticed = 2 * time.Second
 
-// Every returns a runnable of the leader that runs task once a period, until its context ends. The
+// Every returns a Runnable that runs task once a period, until its context ends. The
 // first run is a period after the start. Each other run is a period after the end of the run
 // before.
 //
 // A run is earlier if early is sent; early may be nil. If the period changes during a wait, the
 // wait changes with it. One goroutine calls period and task. An error of task is logged under the
 // name, and task runs again as usual.
-func Every(name string, period func() time.Duration, task func(context.Context) error, early <-chan struct{}) Leading {
+func Every(name string, period func() time.Duration, task func(context.Context) error, early <-chan struct{}) Runnable {
 	return func(ctx context.Context) error {
 		log := ctrl.LoggerFrom(ctx).WithName(name)
 		ctx = ctrl.LoggerInto(ctx, log)

@@ -29,7 +29,7 @@ import (
 //
 // It has one worker, and one process plans at a time: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(p.Settings.Follow(p.planAll))); err != nil {
+	if err := mgr.Add(kube.Runnable(p.Settings.Follow(p.planAll))); err != nil {
 		return err
 	}
 	p.Shards.Follow(nil, p.lose)

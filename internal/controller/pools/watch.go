@@ -43,7 +43,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}
 	}
 	lookPeriod := func() time.Duration { return r.Look }
-	for _, run := range []kube.Leading{r.Settings.Follow(r.planAll), kube.Every("subnets", lookPeriod, r.lookAtSubnets, nil)} {
+	for _, run := range []kube.Runnable{r.Settings.Follow(r.planAll), kube.Every("subnets", lookPeriod, r.lookAtSubnets, nil)} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}

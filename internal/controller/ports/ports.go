@@ -106,7 +106,7 @@ func named(port string) ctrl.Request {
 // the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	activity := kube.Every("activity", func() time.Duration { return activityTick }, r.askActive, nil)
-	for _, run := range []kube.Leading{activity, r.runChecks} {
+	for _, run := range []kube.Runnable{activity, r.runChecks} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}

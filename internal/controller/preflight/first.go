@@ -44,7 +44,7 @@ func (h held) Add(r manager.Runnable) error {
 	if e, ok := r.(manager.LeaderElectionRunnable); ok && !e.NeedLeaderElection() {
 		return h.Manager.Add(r)
 	}
-	return h.Manager.Add(kube.Leading(func(ctx context.Context) error {
+	return h.Manager.Add(kube.Runnable(func(ctx context.Context) error {
 		select {
 		case <-h.serving:
 			return r.Start(ctx)

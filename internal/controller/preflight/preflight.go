@@ -94,11 +94,11 @@ func New(mgr ctrl.Manager, o Options) *Loop {
 
 // Setup adds the loop to mgr.
 func (l *Loop) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(l.Settings.Follow(l.reload))); err != nil {
+	if err := mgr.Add(kube.Runnable(l.Settings.Follow(l.reload))); err != nil {
 		return err
 	}
 	l.follows()
-	return mgr.Add(kube.Leading(l.lead))
+	return mgr.Add(kube.Runnable(l.lead))
 }
 
 // follows makes the checks as soon as their key is gained.

@@ -46,7 +46,7 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 
 // Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	follow, look := kube.Leading(r.Settings.Follow(r.reload)), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)
+	follow, look := kube.Runnable(r.Settings.Follow(r.reload)), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)
 	if err := errors.Join(mgr.Add(follow), mgr.Add(look)); err != nil {
 		return err
 	}

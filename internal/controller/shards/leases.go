@@ -20,6 +20,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
 )
 
@@ -117,6 +118,26 @@ func (l *leases) follow(ctx context.Context, saw func(now map[string]*coordinati
 
 // watchSilence is after what time without an event the Leases are listed anew.
 const watchSilence = 5 * time.Second
+
+// Living returns the name of a controller that renews its Lease, or one of an earlier version that leads; empty if
+// there is none. It takes some seconds if there are Leases of controllers, living or not.
+func Living(ctx context.Context, cluster *rest.Config, namespace string) (string, error) {
+	l, err := newLeases(cluster, namespace, "")
+	if err != nil {
+		return "", err
+	}
+	before, _, err := l.all(ctx)
+	if err != nil || len(before) == 0 || !kube.Pause(ctx, shard.Others) {
+		return "", err
+	}
+	now, _, err := l.all(ctx)
+	for name, lease := range now {
+		if was := before[name]; lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" && (was == nil || was.ResourceVersion != lease.ResourceVersion) {
+			return *lease.Spec.HolderIdentity, nil
+		}
+	}
+	return "", err
+}
 
 // stateOf returns the members and the table that Leases are.
 func stateOf(all map[string]*coordinationv1.Lease) (members []shard.Member, table shard.Table) {

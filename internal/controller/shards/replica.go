@@ -49,14 +49,14 @@ type Options struct {
 type Replica struct {
 	*Gate
 	leases  *leases
-	barrier *barrier
+	barrier barrier
 
 	view    *shard.View // used by the goroutine of Start only
 	events  chan func() // what has happened, for that goroutine
 	told    chan struct{}
 	leader  atomic.Pointer[string]
 	holding atomic.Bool
-	others  atomic.Bool
+	others  atomic.Bool // there was another replica, or a leader of an earlier version, since New
 	log     logr.Logger
 }
 
@@ -90,7 +90,7 @@ func sinceBoot() time.Duration {
 
 // Setup adds the Replica to a manager, whose caches it waits for.
 func (r *Replica) Setup(mgr ctrl.Manager) error {
-	r.barrier = &barrier{client: mgr.GetClient(), live: mgr.GetAPIReader(), name: r.leases.identity}
+	r.barrier.client, r.barrier.live, r.barrier.name = mgr.GetClient(), mgr.GetAPIReader(), r.leases.identity
 	return mgr.Add(r)
 }
 
@@ -111,9 +111,6 @@ func (r *Replica) Leader() (name string, known bool) {
 // Holding reports whether this process owns all keys.
 func (r *Replica) Holding() bool { return r.holding.Load() }
 
-// Others reports whether there has been another replica, or a leader of an earlier version, since New.
-func (r *Replica) Others() bool { return r.others.Load() }
-
 // SetActive changes how many replicas own keys, while this one owns bucket 0.
 func (r *Replica) SetActive(ctx context.Context, n int) {
 	r.happened(ctx, func() { r.view.SetActive(n) })
@@ -128,8 +125,8 @@ func (r *Replica) Start(ctx context.Context) error {
 	r.log = ctrl.LoggerFrom(ctx).WithName("shards").WithValues("replica", r.leases.identity)
 	live, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	if !r.join(ctx) {
-		return nil
+	if err := r.join(ctx); err != nil || ctx.Err() != nil {
+		return err
 	}
 	go r.watch(live)
 	ticker, ending := time.NewTicker(tick), ctx.Done()
@@ -171,8 +168,8 @@ func (r *Replica) end(why string) error {
 	return fmt.Errorf("this controller must end: %s", why)
 }
 
-// join creates the own Lease. It returns false if ctx ends before.
-func (r *Replica) join(ctx context.Context) bool {
+// join creates the own Lease, unless ctx ends before. It fails only if there is no such namespace.
+func (r *Replica) join(ctx context.Context) error {
 	for reported := ""; ; {
 		sent := sinceBoot()
 		request, cancel := context.WithTimeout(ctx, shard.Own)
@@ -180,14 +177,17 @@ func (r *Replica) join(ctx context.Context) bool {
 		cancel()
 		if err == nil {
 			r.view.Joined(string(made.UID), string(former), sent)
-			return true
+			return nil
+		}
+		if apierrors.IsNotFound(err) {
+			return err
 		}
 		if err.Error() != reported && ctx.Err() == nil {
 			reported = err.Error()
 			r.log.Info("cannot join the controllers; trying again", "error", reported)
 		}
 		if !kube.Pause(ctx, time.Second) {
-			return false
+			return nil
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (r *Replica) do(ctx context.Context, s shard.Steps) {
 
 // begin opens buckets when the caches show what earlier owners wrote.
 func (r *Replica) begin(ctx context.Context, buckets shard.Set) {
-	for r.Others() { // otherwise nobody has written since before the caches began to fill
+	for r.others.Load() { // otherwise nobody has written since before the caches began to fill
 		err := r.barrier.pass(ctx, keysIn(buckets))
 		if err == nil {
 			break

@@ -28,16 +28,16 @@ var (
 type rule string
 
 const (
-	allRules      rule = ""
-	ownDeadline   rule = "no work begins after the own deadline"
-	breakVersion  rule = "a Lease is broken with its version"
-	tableVersion  rule = "the table is written with its version"
-	drainFirst    rule = "running work ends before a bucket is given"
-	watchFirst    rule = "who was refused waits for the watch"
-	healthyFirst  rule = "only who renews in time thinks others dead"
-	goneFirst     rule = "an owner without Lease is waited for"
-	toldFirst     rule = "who leaves says so first"
-	endsAlone     rule = "who has lost its Lease ends"
+	allRules     rule = ""
+	ownDeadline  rule = "no work begins after the own deadline"
+	breakVersion rule = "a Lease is broken with its version"
+	tableVersion rule = "the table is written with its version"
+	drainFirst   rule = "running work ends before a bucket is given"
+	watchFirst   rule = "who was refused waits for the watch"
+	healthyFirst rule = "only who renews in time thinks others dead"
+	goneFirst    rule = "an owner without Lease is waited for"
+	toldFirst    rule = "who leaves says so first"
+	endsAlone    rule = "who has lost its Lease ends"
 )
 
 // disturbance is what happens in a schedule.
