@@ -187,16 +187,16 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	namespaceNetworks := kube.NewNetworks(mgr)
 	poolQueue, checkPorts := &kube.Queue[pool.Ref]{}, kube.NewSignal()
 	portSupply := supply.New(supply.Options{
-		Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: namespaceNetworks},
+		Shards: o.Shards, Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: namespaceNetworks},
 		Backoff: o.Backoff, Queue: poolQueue, Live: mgr.GetAPIReader(), CheckPorts: checkPorts,
 	})
 	grants := membergroups.New(mgr.GetClient(), o.Settings, poolQueue)
 	planner := pools.New(mgr, pools.Options{
-		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: namespaceNetworks, Supply: portSupply, Groups: grants, Queue: poolQueue, CheckPorts: checkPorts,
+		Shards: o.Shards, Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: namespaceNetworks, Supply: portSupply, Groups: grants, Queue: poolQueue, CheckPorts: checkPorts,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap,
 	})
 	applier := ports.New(mgr, ports.Options{
-		Ports: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Room: portSupply, Pods: planner, CheckPorts: checkPorts,
+		Shards: o.Shards, Ports: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Room: portSupply, Pods: planner, CheckPorts: checkPorts,
 		Backoff: o.Backoff, StatusGap: o.StatusGap,
 	})
 	orphans := collector.PortOptions{

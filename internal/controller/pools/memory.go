@@ -86,6 +86,28 @@ func (m *memory) forget(r pool.Ref) {
 	}
 }
 
+// lost drops the memory of the pools of lost nodes, which another process counts from now on.
+func (m *memory) lost(keys kube.Keys) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for r, p := range m.pools {
+		if keys(kube.OnNode(r.Node)) {
+			p.gauge(pool.Count{})
+			delete(m.pools, r)
+		}
+	}
+}
+
+// changed notes that the cache shows a change of a KuryrPort of a pool. It creates no memory: the pool may
+// be lost.
+func (m *memory) changed(r pool.Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pools[r]; p != nil {
+		p.event.Send()
+	}
+}
+
 // saw reports whether this process has seen the pod of a pool's port, alive or gone.
 func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
 	m.with(r, func(p *poolMemory) { is = p.known[uid] })

@@ -3,8 +3,8 @@
 
 // Package pools plans which pod gets which port (plan/pool decides that). It is the one writer
 // of KuryrPortPools and of the specs of KuryrPorts. The key of its queue is a pool with its
-// node. So a shard of the controller that owns a node has all pools that may want a pod of that
-// node. Package supply sends the requests to the SDN; its results are unrecorded ports. Package
+// node. So the process that owns a node has all pools that may want a pod of that node. Events of
+// other nodes are dropped. When a node is lost, what is known of its pools is forgotten. Package supply sends the requests to the SDN; its results are unrecorded ports. Package
 // ports applies the specs.
 //
 // A pool is planned when its pods, KuryrPorts, object, node, namespaces or settings change,
@@ -49,8 +49,9 @@ type Reconciler struct {
 	events  events.EventRecorder
 }
 
-// Options are the parts that the planner needs. All but Hosts and Details must be given.
+// Options are the parts that the planner needs. All but Shards, Hosts and Details must be given.
 type Options struct {
+	Shards   kube.Shards   // nil: all nodes are own ones
 	Hosts    sdn.Hosts     // nil: no node can be a virtual machine
 	Details  sdn.Details   // nil: changes of subnets are not seen
 	Look     time.Duration // between two reads of the subnets
@@ -68,16 +69,20 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
+	if o.Shards == nil {
+		o.Shards = kube.Alone{}
+	}
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), further: sites.Subnets{Settings: o.Settings, Networks: o.Networks},
 		subnets: &subnets{cloud: o.Details, settings: o.Settings, known: map[string]v1.VIF{}, suspects: map[string]bool{}},
 	}
 	r.sites = sites.New(sites.Options{
-		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
+		Shards: o.Shards, Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
 		Pools: r, Gauge: podsWaiting,
 	})
 	o.Networks.Follow(r.sites.Waiting.Moved)
+	o.Shards.Follow(nil, r.memory.lost)
 	return r
 }
 
@@ -86,6 +91,10 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 type memberGroups interface {
 	Of(ctx context.Context, port *v1.KuryrPort) ([]string, error)
 }
+
+// Unfinished implements kube.Unfinished: supply has requests for the pool in flight, or ports that a plan
+// has not recorded yet.
+func (r *Reconciler) Unfinished(req pool.Ref) bool { return r.Supply.Unfinished(req) }
 
 // Reconcile makes the plan for one pool and carries it out.
 func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, error) {

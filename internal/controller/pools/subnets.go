@@ -37,10 +37,22 @@ type subnets struct {
 
 // lookAtSubnets reads the subnets, and plans all pools if one has changed.
 func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
+	if r.Shards.Share() == 0 {
+		r.subnets.forget() // what is known then may be old when nodes are gained
+		return nil
+	}
 	if r.Details == nil || !r.subnets.look(ctx) {
 		return nil
 	}
 	return r.requeueAll(ctx)
+}
+
+// forget forgets the subnets.
+func (s *subnets) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.known)
+	clear(s.suspects)
 }
 
 // look reads the subnets, and reports whether one has changed. If the SDN has no answer for a

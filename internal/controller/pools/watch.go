@@ -62,7 +62,35 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
 		WatchesRawSource(r.Queue.Source()).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, keyOf, r.all)).
+		Complete(kube.Sharded(r.Shards, keyOf, r))
+}
+
+// keyOf returns the key of a pool: its node.
+func keyOf(_ context.Context, req pool.Ref) (kube.Key, bool) { return kube.OnNode(req.Node), true }
+
+// owns reports whether this process plans the pools of a node. Events of other nodes are dropped here
+// already: their sites would be read for nothing, and remembered. A node that is gained is read anew.
+func (r *Reconciler) owns(node string) bool { return r.Shards.Owns(kube.OnNode(node)) }
+
+// all returns the pools of all own nodes, as the events of a start do, also those of deleted nodes.
+func (r *Reconciler) all(ctx context.Context) (found []pool.Ref, err error) {
+	var ports v1.KuryrPortList
+	var list v1.KuryrPortPoolList
+	var nodes corev1.NodeList
+	if err := errors.Join(r.client.List(ctx, &ports, kube.ReadOnly), r.client.List(ctx, &list, kube.ReadOnly), r.client.List(ctx, &nodes, kube.ReadOnly)); err != nil {
+		return nil, fmt.Errorf("listing nodes, KuryrPorts and KuryrPortPools: %w", err)
+	}
+	for i := range nodes.Items {
+		found = append(found, r.onNode(ctx, nodes.Items[i].Name)...)
+	}
+	for i := range list.Items {
+		found = append(found, ofPool(ctx, &list.Items[i])...)
+	}
+	for i := range ports.Items {
+		found = append(found, pool.Ref{Pool: ports.Items[i].Spec.Pool, Node: ports.Items[i].Spec.NodeName})
+	}
+	return found, nil
 }
 
 // relabelled passes creations, deletions and changes of labels and of the annotations that choose a
@@ -88,7 +116,7 @@ func (r *Reconciler) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 // ofPod returns the pool that the pod's port comes from, and the pools of its node that have a
 // port of the pod. After a change of settings or labels these differ.
 func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
-	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
+	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" || !r.owns(pod.Spec.NodeName) {
 		return nil
 	}
 	s, err := r.sites.On(ctx, pod.Spec.NodeName)
@@ -134,7 +162,10 @@ func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) 
 // ofPort returns the port's pool, and the pool in which the pod would wait without the port.
 func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
-	r.memory.with(out[0], func(p *poolMemory) { p.event.Send() })
+	if !r.owns(port.Spec.NodeName) {
+		return nil
+	}
+	r.memory.changed(out[0])
 	s, err := r.sites.On(ctx, port.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pool of a pod", "node", port.Spec.NodeName)
@@ -202,8 +233,11 @@ func (r *Reconciler) RequeueNamespace(ctx context.Context, namespace string) err
 	return err
 }
 
-// onNode returns all pools of a node. These are the pools with an object, and those of usedOn.
+// onNode returns all pools of an own node. These are the pools with an object, and those of usedOn.
 func (r *Reconciler) onNode(ctx context.Context, node string) []pool.Ref {
+	if !r.owns(node) {
+		return nil
+	}
 	found, used := r.usedOn(ctx, node, "")
 	list, err := kube.PoolsOn(ctx, r.client, node)
 	for i := range list {
@@ -216,8 +250,12 @@ func (r *Reconciler) onNode(ctx context.Context, node string) []pool.Ref {
 }
 
 // usedOn returns the pools of a node's ports, the node's own pool, and those from which its pods get
-// ports. With a namespace only its pods and their ports count. A pool may be there several times.
+// ports. With a namespace only its pods and their ports count. A pool may be there several times. Of a
+// node that another process owns it returns none.
 func (r *Reconciler) usedOn(ctx context.Context, node, namespace string) (found []pool.Ref, err error) {
+	if !r.owns(node) {
+		return nil, nil
+	}
 	ports, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
 		return found, err

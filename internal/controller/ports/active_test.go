@@ -99,8 +99,8 @@ func TestQuestionsOfASandbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, asked := newPortMemory(), map[string][]int{}
 		for second := range 61 {
-			m.awaitActive("down", "")
-			m.awaitActive("pod", map[bool]string{false: "a", true: "b"}[second >= 40])
+			m.awaitActive(portNamed("down"), "")
+			m.awaitActive(portNamed("pod"), map[bool]string{false: "a", true: "b"}[second >= 40])
 			for name := range m.askedNow() {
 				asked[name] = append(asked[name], second)
 			}
@@ -125,4 +125,10 @@ func awaited(m *portMemory) map[string]string {
 		}
 	}
 	return names
+}
+
+func portNamed(name string) *v1.KuryrPort {
+	port := &v1.KuryrPort{}
+	port.Name, port.Spec.NodeName = name, "node"
+	return port
 }

@@ -73,7 +73,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		if n, _ := pass(time.Minute); n != 0 {
 			t.Errorf("%d requests in a minute in which no port waits, want none", n)
 		}
-		a.memory.awaitActive("stuck", "")
+		a.memory.awaitActive(portNamed("stuck"), "")
 		if n, _ := pass(10 * time.Second); n < 3 {
 			t.Errorf("%d requests in the first 10 s, want 3 at least", n)
 		}
@@ -81,7 +81,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		if n, _ := pass(10 * time.Minute); n > 21 {
 			t.Errorf("%d requests in 10 minutes for a port that stays inactive, want one each 30 s", n)
 		}
-		a.memory.awaitActive("next", "")
+		a.memory.awaitActive(portNamed("next"), "")
 		cloud.set("next")
 		if pass(3 * time.Second); requeued.Len() != 1 {
 			t.Fatalf("%d ports seen active within 3 s, want the next port", requeued.Len())
@@ -92,7 +92,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		stuck := 0
 		for i := range 100 {
 			name := fmt.Sprint("pod-", i)
-			a.memory.awaitActive(name, "")
+			a.memory.awaitActive(portNamed(name), "")
 			cloud.set(name)
 			_, named := pass(3 * time.Second)
 			for _, n := range named {

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -64,8 +65,9 @@ type Reconciler struct {
 	checks  kube.Signal // returned ports have to be checked
 }
 
-// Options are the parts that the reconciler of KuryrPorts needs. All must be given.
+// Options are the parts that the reconciler of KuryrPorts needs. All but Shards must be given.
 type Options struct {
+	Shards     kube.Shards // nil: all nodes are own ones
 	Ports      sdn.Ports
 	Visibility sdn.Visibility
 	Settings   *settings.Live
@@ -78,11 +80,16 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	return &Reconciler{
+	if o.Shards == nil {
+		o.Shards = kube.Alone{}
+	}
+	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), memory: newPortMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), queue: &kube.Queue[ctrl.Request]{}, checks: kube.NewSignal(),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 	}
+	o.Shards.Follow(nil, r.memory.lost)
+	return r
 }
 
 // Lost has the reconciler ask the SDN whether it has lost a port.
@@ -111,7 +118,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	if err := (&annotations{client: r.client, backoff: r.Backoff}).setup(mgr); err != nil {
+	if err := (&annotations{client: r.client, backoff: r.Backoff, shards: r.Shards}).setup(mgr); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
@@ -120,7 +127,21 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
 		WatchesRawSource(r.queue.Source()).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, r.keyOf, r.all)).
+		Complete(kube.Sharded(r.Shards, r.keyOf, r))
+}
+
+// keyOf returns the key of a KuryrPort: its node. false: the cache does not have it.
+func (r *Reconciler) keyOf(ctx context.Context, req ctrl.Request) (kube.Key, bool) {
+	var port v1.KuryrPort
+	err := r.client.Get(ctx, req.NamespacedName, &port, kube.ReadOnly)
+	return kube.OnNode(port.Spec.NodeName), err == nil
+}
+
+// all returns all KuryrPorts.
+func (r *Reconciler) all(ctx context.Context) (all []ctrl.Request, err error) {
+	ports, err := kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
+	return slices.Collect(maps.Keys(ports)), err
 }
 
 // othersWrite reports whether an update may come from another writer, or may leave something to

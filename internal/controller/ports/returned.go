@@ -54,6 +54,7 @@ func (r *Reconciler) returned(port *v1.KuryrPort) bool {
 // check itself requeues it earlier.
 func (r *Reconciler) awaitCheck(port *v1.KuryrPort) (wait time.Duration) {
 	r.memory.change(port.Name, func(n *portNote) {
+		n.node = port.Spec.NodeName
 		if n.check.generation != port.Generation {
 			n.check = check{port.Generation, time.Now().Add(returnPatience * r.StatusGap), checkAwaited}
 			r.checks.Send()

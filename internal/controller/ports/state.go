@@ -31,6 +31,7 @@ type portMemory struct {
 
 // portNote is what is known of one port.
 type portNote struct {
+	node   string  // empty while only gone is known
 	gone   bool    // the SDN has lost it
 	active waiting // for the SDN to pass its traffic
 	check  check   // of a returned port's security groups
@@ -52,9 +53,17 @@ func (m *portMemory) change(name string, f func(*portNote)) {
 	defer m.mu.Unlock()
 	n := m.ports[name]
 	f(&n)
-	if m.ports[name] = n; n == (portNote{}) {
+	if m.ports[name] = n; n == (portNote{node: n.node}) {
 		delete(m.ports, name)
 	}
+}
+
+// lost drops what is known of the ports of lost nodes. What the collector alone knows of a port stays:
+// then the SDN is asked before anything is written.
+func (m *portMemory) lost(keys kube.Keys) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.ports, func(_ string, n portNote) bool { return n.node != "" && keys(kube.OnNode(n.node)) })
 }
 
 // setGone notes whether the SDN has lost a port.
@@ -74,8 +83,9 @@ func (m *portMemory) forget(name string) { m.change(name, func(n *portNote) { *n
 
 // awaitActive notes that a port waits for the SDN to pass its traffic, for this sandbox, and returns
 // whether the SDN was seen to pass it since it does.
-func (m *portMemory) awaitActive(name, sandbox string) (seen bool) {
-	m.change(name, func(n *portNote) {
+func (m *portMemory) awaitActive(port *v1.KuryrPort, sandbox string) (seen bool) {
+	m.change(port.Name, func(n *portNote) {
+		n.node = port.Spec.NodeName
 		if n.active.since.IsZero() || n.active.sandbox != sandbox {
 			n.active = waiting{since: time.Now(), sandbox: sandbox}
 		}
@@ -244,7 +254,7 @@ func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
 	if t == "ovs" || t == "bridge" || t == "macvlan" || port.Status.Active {
 		return true
 	}
-	return r.memory.awaitActive(port.Name, "")
+	return r.memory.awaitActive(port, "")
 }
 
 // isActiveByAgent reports whether the SDN said, since neutron-openvswitch-agent tagged the port for
@@ -260,5 +270,5 @@ func (r *Reconciler) isActiveByAgent(port *v1.KuryrPort) bool {
 	if port.Status.Active && port.Status.ActiveFor == a.ContainerID {
 		return true
 	}
-	return r.memory.awaitActive(port.Name, a.ContainerID)
+	return r.memory.awaitActive(port, a.ContainerID)
 }

@@ -74,7 +74,24 @@ func (r *ParentPorts) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
 		WatchesRawSource(r.queue.Source()).
-		Complete(r)
+		WatchesRawSource(kube.Gained(r.Shards, keyOf, r.all)).
+		Complete(kube.Sharded(r.Shards, keyOf, r))
+}
+
+// keyOf returns the key of a search: its node.
+func keyOf(_ context.Context, s search) (kube.Key, bool) { return kube.OnNode(s.node), true }
+
+// all returns a search for each node.
+func (r *ParentPorts) all(ctx context.Context) ([]search, error) {
+	var list corev1.NodeList
+	if err := r.Client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	out := make([]search, len(list.Items))
+	for i := range list.Items {
+		out[i].node = list.Items[i].Name
+	}
+	return out, nil
 }
 
 // NodeMoved reports whether a part of a Node has changed that a plan depends on.
@@ -168,10 +185,17 @@ func (r *ParentPorts) ResetBackoff() {
 }
 
 // Gone forgets a deleted node.
-func (r *ParentPorts) Gone(node string) {
-	r.notices.forget(node)
+func (r *ParentPorts) Gone(node string) { r.forget(func(of string) bool { return of == node }) }
+
+// forget forgets some nodes.
+func (r *ParentPorts) forget(which func(node string) bool) {
+	for _, node := range r.notices.keys() {
+		if which(node) {
+			r.notices.forget(node)
+		}
+	}
 	for _, known := range []*sdn.Answers[string, parent]{&r.known, &r.searches, &r.checks} {
-		known.Forget(func(of string, _ parent) bool { return of == node })
+		known.Forget(func(of string, _ parent) bool { return which(of) })
 	}
 }
 

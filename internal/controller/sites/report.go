@@ -78,13 +78,19 @@ func (n *notices) news(key, reason string, uids []types.UID) map[types.UID]bool 
 	return news
 }
 
-// again lets all Events be written again, and returns what pods wait for.
-func (n *notices) again() []string {
+// again lets all Events be written again.
+func (n *notices) again() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.waiting {
 		w.reported = nil
 	}
+}
+
+// keys returns what pods wait for.
+func (n *notices) keys() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return slices.Collect(maps.Keys(n.waiting))
 }
 

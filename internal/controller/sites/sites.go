@@ -42,6 +42,7 @@ type Sites struct {
 
 // Options is what Sites needs. All but Hosts have to be given.
 type Options struct {
+	Shards   kube.Shards
 	Client   client.Reader
 	Hosts    sdn.Hosts // nil: no node can be a virtual machine
 	Settings *settings.Live
@@ -68,8 +69,19 @@ func New(o Options) *Sites {
 	s.ParentPorts.searches.KeepError = s.ParentPorts.pause
 	s.ParentPorts.checks.KeepError = func(error, int) time.Duration { return o.Backoff.Rejected }
 	s.Waiting = &Waiting{Options: o, sites: s, notices: &notices{gauge: o.Gauge, waiting: map[string]*notice{}}}
+	o.Shards.Follow(s.gained, s.lost)
 	return s
 }
+
+// lost forgets lost nodes, and counts the pods that wait for a network without those there.
+func (s *Sites) lost(keys kube.Keys) {
+	s.ParentPorts.forget(func(node string) bool { return keys(kube.OnNode(node)) })
+	s.Waiting.recount()
+}
+
+// gained forgets what an event has left of a node while it was being lost. It also counts the pods there
+// that wait for a network.
+func (s *Sites) gained(_ context.Context, keys kube.Keys, _ bool) { s.lost(keys) }
 
 // Site is one node under the current settings. It exists for one event or plan, and is not safe for
 // concurrent use.

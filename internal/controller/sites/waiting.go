@@ -6,6 +6,7 @@ package sites
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,8 @@ import (
 const waitingWorkers = 4
 
 // Waiting reports to the pods of a namespace why its network gives them no ports. It also has the
-// namespace's pools planned when the network changes.
+// namespace's pools planned when the network changes. It runs in each process, for the pods and the pools
+// of own nodes: a namespace has pods on many.
 type Waiting struct {
 	Options
 	sites   *Sites
@@ -109,11 +111,17 @@ func (w *Waiting) event(pod *corev1.Pod, why *wait, detail string) {
 // brief reports whether a wait usually ends by itself in a moment.
 func (w *wait) brief() bool { return w.reason == v1.ReasonNotPlanned || w.reason == v1.ReasonPending }
 
-// Again looks at all namespaces with waiting pods anew, and lets all Events be written again.
-func (w *Waiting) Again() {
-	for _, name := range w.notices.again() {
+// recount looks at all namespaces with waiting pods anew.
+func (w *Waiting) recount() {
+	for _, name := range w.notices.keys() {
 		w.Tell(name)
 	}
+}
+
+// Again looks at all namespaces with waiting pods anew, and lets all Events be written again.
+func (w *Waiting) Again() {
+	w.notices.again()
+	w.recount()
 }
 
 // wait returns why the network of a namespace gives no ports now; nil if it does, or if there is no
@@ -124,7 +132,7 @@ func (s *Sites) wait(ctx context.Context, name string) (*wait, error) {
 	return ns.wait, err
 }
 
-// pods returns the pods of a namespace that want a port and have none.
+// pods returns the pods of a namespace on own nodes that want a port and have none.
 func (w *Waiting) pods(ctx context.Context, namespace string) (out []*corev1.Pod, err error) {
 	var list corev1.PodList
 	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), kube.ReadOnly); err != nil {
@@ -132,6 +140,7 @@ func (w *Waiting) pods(ctx context.Context, namespace string) (out []*corev1.Pod
 	}
 	var ports []v1.KuryrPort
 	read := map[string]bool{}
+	list.Items = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !w.Shards.Owns(kube.OnNode(p.Spec.NodeName)) })
 	for i := range list.Items {
 		if node := list.Items[i].Spec.NodeName; node != "" && !read[node] {
 			more, err := kube.PortsOn(ctx, w.Client, node)

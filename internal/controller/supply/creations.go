@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -30,7 +31,8 @@ type order struct {
 	r     pool.Ref
 	key   v1.PoolKey
 	n     int
-	spare bool // no pod waits for it
+	spare bool   // no pod waits for it
+	leave func() // leaves the node
 }
 
 const (
@@ -99,15 +101,22 @@ func (s *Supply) next() (o *order, refused []pool.Ref) {
 			if n == 0 {
 				continue
 			}
+			leave, own := s.Shards.Enter(kube.OnNode(r.Node))
+			if !own {
+				p.hold = later(p.hold, time.Now().Add(askAgain))
+			}
 			if time.Now().Before(p.hold) {
 				n = 0
 			}
 			if n = s.capacity.admit(p.key, n); n == 0 {
+				if own {
+					leave()
+				}
 				s.withdraw(r, p)
 				refused = append(refused, r)
 				continue
 			}
-			o = &order{r: r, key: *p.key, n: n, spare: spare}
+			o = &order{r: r, key: *p.key, n: n, spare: spare, leave: leave}
 			s.take(o, p)
 			return o, refused
 		}
@@ -182,6 +191,7 @@ func (s *Supply) end(o *order) {
 // also if the process stops.
 func (s *Supply) send(ctx context.Context, o *order) {
 	if o.spare && !s.afford(ctx, o) {
+		o.leave()
 		return
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
@@ -229,7 +239,7 @@ func (s *Supply) afford(ctx context.Context, o *order) bool {
 }
 
 // ended keeps the result of a request, and frees its place. After a failure the next plan of the
-// pool decides what it still demands.
+// pool decides what it still demands. The node is left once the ports are recorded.
 func (s *Supply) ended(o *order, made []sdn.Port, took time.Duration, err error) {
 	s.with(o.r, func(p *poolMemory) {
 		p.requested(-o.n)
@@ -252,6 +262,7 @@ func (s *Supply) ended(o *order, made []sdn.Port, took time.Duration, err error)
 			// Without an answer, the same request would have the SDN create as many ports again.
 			s.most = max(1, o.n/2)
 		}
+		p.keepNode(o.leave)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -35,22 +36,45 @@ const lookupsAtOnce = 16
 // that is a virtual machine, else empty. A port that is found becomes an unrecorded port.
 func (s *Supply) Restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
 	look := func(ctx context.Context) {
+		leave, ok := s.Shards.Enter(kube.OnNode(r.Node))
+		if !ok {
+			s.dropLookup(r, id)
+			return
+		}
 		port, err := s.Ports.Port(ctx, id)
 		switch {
 		case errors.Is(err, sdn.ErrNotFound):
-			s.found(r, id, of, nil, s.seen(ctx, r))
+			s.found(r, id, of, nil, s.seen(ctx, r), leave)
 		case err != nil:
-			s.found(r, id, of, nil, fmt.Errorf("cannot read port %s: %w", id, err))
+			s.found(r, id, of, nil, fmt.Errorf("cannot read port %s: %w", id, err), leave)
 		case !fits(port, r, parent, ips):
-			s.found(r, id, of, nil, nil)
+			s.found(r, id, of, nil, nil, leave)
 		default:
-			s.found(r, id, of, &port, nil)
+			s.found(r, id, of, &port, nil, leave)
 		}
 	}
 	s.with(r, func(p *poolMemory) {
 		p.restoring[id] = true
 		s.push(r, look)
 	})
+}
+
+// dropLookup drops a lookup that may not begin; a later plan asks for it again.
+func (s *Supply) dropLookup(r pool.Ref, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.pools[r]; p != nil { // else the node is lost
+		delete(p.restoring, id)
+		p.hold = later(p.hold, time.Now().Add(askAgain))
+	}
+}
+
+// later returns the later of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // seen returns nil if the SDN would show the pool's ports if it had them. A credential that has
@@ -78,15 +102,23 @@ func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 	return len(ips) == 0 || slices.ContainsFunc(ips, has)
 }
 
-// Discard deletes unrecorded ports that no pod needs. A deletion that fails is left to the
-// collector.
+// Discard deletes unrecorded ports that no pod needs, also on a node that is to be given away. A
+// deletion that fails is left to the collector.
 func (s *Supply) Discard(r pool.Ref, ids []string) {
 	s.with(r, func(p *poolMemory) {
 		for _, id := range ids {
+			leave, ok := s.Shards.Finish(kube.OnNode(r.Node))
+			if delete(p.unrecorded, id); !ok { // this process may be thought dead
+				s.CheckPorts.Send()
+				continue
+			}
 			s.leaving[id] = true
-			delete(p.unrecorded, id)
-			s.push(r, func(ctx context.Context) { s.discard(ctx, r, id) })
+			s.push(r, func(ctx context.Context) {
+				defer leave()
+				s.discard(ctx, r, id)
+			})
 		}
+		p.leaveRecorded()
 	})
 }
 

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -35,6 +37,8 @@ type poolMemory struct {
 	free    int         // free ports that stay, by the last plan
 	waiting int         // pods without a port, and without one in flight
 	keep    int         // free ports to keep at most, as pods of other pools lack room; negative: no limit
+
+	leave []func() // leave the node, once nothing is unrecorded
 }
 
 // Unrecorded is a port without an object yet: the SDN has created it, or a lookup has found it.
@@ -71,6 +75,52 @@ func (s *Supply) Forget(r pool.Ref) bool {
 	return true
 }
 
+// lost forgets the pools of nodes that this process does not own any more. No request for them is in
+// flight.
+func (s *Supply) lost(keys kube.Keys) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := func(r pool.Ref) bool { return keys(kube.OnNode(r.Node)) }
+	maps.DeleteFunc(s.pools, func(r pool.Ref, _ *poolMemory) bool { return of(r) })
+	s.queue = slices.DeleteFunc(s.queue, of)
+}
+
+// recordWithin is how long a plan may take to record the result of a request. Another process gets
+// the node then, and its collector finds what is not recorded.
+const recordWithin = 2 * time.Second
+
+// keepNode leaves a pool's node once all results are recorded. s.mu is held.
+func (p *poolMemory) keepNode(leave func()) {
+	leave = sync.OnceFunc(leave)
+	p.leave = append(p.leave, leave)
+	if p.leaveRecorded(); len(p.leave) > 0 {
+		time.AfterFunc(recordWithin, leave)
+	}
+}
+
+// leaveRecorded leaves the pool's node if nothing is unrecorded. s.mu is held.
+func (p *poolMemory) leaveRecorded() {
+	if len(p.unrecorded) > 0 {
+		return
+	}
+	for _, leave := range p.leave {
+		leave()
+	}
+	p.leave = nil
+}
+
+// Unfinished reports whether requests for a pool are in flight, or are not recorded.
+func (s *Supply) Unfinished(r pool.Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pools[r]
+	return p != nil && (p.inFlight > 0 || len(p.unrecorded)+len(p.restoring) > 0)
+}
+
+// askAgain is when a plan may demand again what was dropped, because this process may not begin work
+// on the node now.
+const askAgain = time.Second
+
 // requested counts the ports of a request; n is negative for those that it ceases to ask for.
 func (p *poolMemory) requested(n int) {
 	p.inFlight, p.asked = p.inFlight+n, p.asked+max(0, n)
@@ -94,8 +144,9 @@ func (s *Supply) result(p *poolMemory, err error) {
 	p.hold = time.Now().Add(s.Backoff.Delay(err, p.failures))
 }
 
-// found ends the lookup of a port that a pod had. port is nil if it does not exist.
-func (s *Supply) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error) {
+// found ends the lookup of a port that a pod had, and leaves the pool's node once that is recorded.
+// port is nil if it does not exist.
+func (s *Supply) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error, leave func()) {
 	s.with(r, func(p *poolMemory) {
 		delete(p.restoring, id)
 		switch {
@@ -106,6 +157,7 @@ func (s *Supply) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err e
 		default:
 			p.unrecorded[id] = Unrecorded{Port: *port, Pod: of}
 		}
+		p.keepNode(leave)
 	})
 }
 
@@ -134,6 +186,7 @@ func (s *Supply) Recorded(r pool.Ref, ids ...string) {
 		for _, id := range ids {
 			delete(p.unrecorded, id)
 		}
+		p.leaveRecorded()
 	})
 }
 

@@ -8,8 +8,9 @@
 // It runs in its own goroutines, for which the planner never waits. Each plan replaces the demand
 // of its pool (RecordPlan). A result has the pool planned again (Options.Queue). The package writes no
 // Kubernetes object, and reads one only to learn that a port has none before it deletes the port.
-// Its memory may be lost at any time. The key of that memory is the pool with its node: a shard of
-// the controller that owns a node shares it with no other shard.
+// Its memory may be lost at any time, and is dropped when another process gets the node. No request to
+// the SDN begins without its node (kube.Shards.Enter). The node is left when a plan has recorded the
+// result. So a node is given away with no port that only this process knows.
 //
 // The order of locks is Supply.mu (pools), capacity.mu (rooms). No lock is held during a request to
 // the SDN or to the API server.
@@ -31,8 +32,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Options are the parts that a Supply needs. All but Capacity must be given.
+// Options are the parts that a Supply needs. All but Shards and Capacity must be given.
 type Options struct {
+	Shards     kube.Shards // nil: all nodes are own ones
 	Ports      sdn.Ports
 	Visibility sdn.Visibility
 	Capacity   sdn.Capacity // nil: unknown room
@@ -73,10 +75,15 @@ type Supply struct {
 
 // New returns a Supply that does nothing before Run.
 func New(o Options) *Supply {
-	return &Supply{
+	if o.Shards == nil {
+		o.Shards = kube.Alone{}
+	}
+	s := &Supply{
 		Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), called: kube.NewSignal(),
 		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
 	}
+	o.Shards.Follow(nil, s.lost)
+	return s
 }
 
 // Run sends requests until ctx ends, and returns when the last one has ended. The collector
