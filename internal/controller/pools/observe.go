@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ type view struct {
 	more             map[string][]string // by subnets of the key, others that an address may be of
 	object           *v1.KuryrPortPool
 	ports            map[string]*v1.KuryrPort
+	others           []*v1.KuryrPort           // bound ports of the node's other pools
 	pods             map[types.UID]*corev1.Pod // all of the node
 	waiting          []*corev1.Pod
 	refused          []*corev1.Pod       // pods that the node cannot run
@@ -119,6 +121,8 @@ func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[v1.C
 	for i := range list {
 		if list[i].Spec.Pool == v.req.Pool {
 			v.ports[list[i].Name] = &list[i]
+		} else if list[i].Spec.PodRef != nil {
+			v.others = append(v.others, &list[i])
 		}
 	}
 	return holders(list, v.req.Pool), err
@@ -220,6 +224,7 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 
 // assessPorts turns the pool's KuryrPorts into the ports of a plan.
 func (r *Reconciler) assessPorts(ctx context.Context, v *view) error {
+	held := map[v1.Claim]bool{}
 	for _, port := range v.ports {
 		p := portOf(port)
 		on := port.Spec.VIF.ParentPortID
@@ -231,7 +236,7 @@ func (r *Reconciler) assessPorts(ctx context.Context, v *view) error {
 				return err
 			}
 			if pod != nil && !pool.Finished(pod) {
-				live, p.Live = pod, true
+				live, p.Live, held[ref.Claim()] = pod, true, true
 			}
 		}
 		var more []string
@@ -248,7 +253,31 @@ func (r *Reconciler) assessPorts(ctx context.Context, v *view) error {
 		p.Failed = p.Failed || v.current && live == nil && (v.elsewhere(&port.Spec.VIF) || r.subnets.outdated(&port.Spec.VIF, v.site.Network(v.key.Namespace)))
 		v.state.Ports = append(v.state.Ports, p)
 	}
+	for _, port := range v.others {
+		if held[port.Spec.PodRef.Claim()] {
+			p := portOf(port)
+			p.Live = true
+			v.state.Elsewhere = append(v.state.Elsewhere, p)
+		}
+	}
+	r.planOthers(v)
 	return nil
+}
+
+// planOthers plans the pools that have given a port to a pod of this one, too: one of the ports goes back.
+// It does so once for each such port, as a plugged port goes back only when it is unplugged.
+func (r *Reconciler) planOthers(v *view) {
+	var names []string
+	for _, p := range v.state.Elsewhere {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	news, _ := r.news(v, reportedTwice, strings.Join(names, " "))
+	for _, port := range v.others {
+		if news && slices.Contains(names, port.Name) {
+			r.Queue.Add(pool.Ref{Pool: port.Spec.Pool, Node: v.req.Node})
+		}
+	}
 }
 
 // compareGroups reports whether a port's security groups are the wanted ones. Wanted are the

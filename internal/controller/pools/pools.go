@@ -186,9 +186,10 @@ const (
 	reportedFill    = "fill"
 	reportedMachine = "machine" // the Events are on its pods
 	reportedRoutes  = "routes"  // the Event is on a pod
+	reportedTwice   = "twice"   // no Event: the other pools were requeued
 )
 
-var reportedKinds = []string{reportedFailure, reportedFill, reportedMachine, reportedRoutes}
+var reportedKinds = []string{reportedFailure, reportedFill, reportedMachine, reportedRoutes, reportedTwice}
 
 // fill reads the annotation that asks the pool for more free ports.
 func (r *Reconciler) fill(v *view) {

@@ -99,6 +99,8 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 	case "pod":
 		ref := v1.PodReference{Namespace: "ns", Name: name, UID: types.UID(name)}
 		s.Pods = append(s.Pods, pool.Pod{Ref: ref, Created: noon.Add(-after("age")), Restore: facts["had"], Groups: groups(facts["groups"])})
+	case "elsewhere":
+		s.Elsewhere = append(s.Elsewhere, pool.Port{Name: name, Pod: claim(facts["of"]), Live: true, Attached: facts["attached"] != "", Lost: facts["lost"] != ""})
 	case "port":
 		s.Ports = append(s.Ports, pool.Port{
 			Name: name, Pod: claim(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",

@@ -140,16 +140,20 @@ func (p *planner) repair(port Port) {
 }
 
 // theirs finds the port of each living pod. Further ports of the pod are extra: they exist only if
-// two controllers have worked at once. A plugged port is kept.
+// two controllers have worked at once. A plugged port is kept. The plans of two pools that have a port of
+// one pod choose the same one, if they see the same. If one sees an older state, its write fails: it
+// carries the version of the port that it returns.
 func (p *planner) theirs() map[v1.Claim]string {
 	theirs, plugged := map[v1.Claim]string{}, map[v1.Claim]bool{}
-	for _, port := range p.Ports {
-		if port.Pod.IsZero() || !port.Live || port.useless() || port.Deleting {
-			continue
-		}
-		other, ok := theirs[port.Pod]
-		if was := plugged[port.Pod]; !ok || port.Attached && !was || port.Attached == was && port.Name < other {
-			theirs[port.Pod], plugged[port.Pod] = port.Name, port.Attached
+	for _, ports := range [][]Port{p.Ports, p.Elsewhere} {
+		for _, port := range ports {
+			if port.Pod.IsZero() || !port.Live || port.useless() || port.Deleting {
+				continue
+			}
+			other, ok := theirs[port.Pod]
+			if was := plugged[port.Pod]; !ok || port.Attached && !was || port.Attached == was && port.Name < other {
+				theirs[port.Pod], plugged[port.Pod] = port.Name, port.Attached
+			}
 		}
 	}
 	return theirs

@@ -29,6 +29,7 @@ type State struct {
 	Pods       []Pod        // that want a port of this pool and have none of another
 	Ports      []Port       // that exist as objects
 	Unrecorded []Unrecorded // ports of the SDN without an object
+	Elsewhere  []Port       // of the node's other pools, bound to pods that have a port of this pool
 
 	InFlight  int             // ports of requests that the SDN has not answered
 	Restoring map[string]bool // ports being looked up, by ID
