@@ -30,6 +30,9 @@ import (
 type Object[T client.Object] struct {
 	// Live reads past the cache, of a kind that this process creates objects of. nil: others create them.
 	Live client.Reader
+	// Versioned has Report fail with a conflict if the API server has another version of the object. A
+	// status that has to keep the ID of what was just made must be written without it.
+	Versioned bool
 
 	client    client.Client
 	empty     T
@@ -199,7 +202,11 @@ func (o *Object[T]) Report(ctx context.Context, obj T, is, want any) (there bool
 	if equality.Semantic.DeepEqual(is, want) {
 		return true, nil
 	}
-	version, err := ApplyStatus(ctx, o.client, obj, o.kind, want, o.owner)
+	at := ""
+	if o.Versioned {
+		at = obj.GetResourceVersion()
+	}
+	version, err := applyStatus(ctx, o.client, obj, o.kind, want, o.owner, at)
 	if version == "" || err != nil {
 		return false, err
 	}

@@ -27,7 +27,8 @@ type lateCache struct {
 	shown, stored *v1.KuryrPort // nil: the KuryrPort does not exist
 	version       int
 	writes        int
-	reads, after  int // after so many reads it shows what is stored; 0: never
+	named         string // version that the last write of a status named
+	reads, after  int    // after so many reads it shows what is stored; 0: never
 }
 
 func (c *lateCache) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -68,6 +69,7 @@ type lateStatus struct {
 
 func (s lateStatus) Apply(_ context.Context, obj runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption) error {
 	u := obj.(client.Object)
+	s.c.named = u.GetResourceVersion()
 	if err := s.c.write(u); err != nil {
 		return err
 	}
@@ -181,5 +183,19 @@ func TestObjectThatIsGone(t *testing.T) {
 	b.wrote(err, 2)
 	if there {
 		t.Error("what is gone is there")
+	}
+}
+
+// A versioned status names the version that it was computed from.
+func TestReportOfAVersion(t *testing.T) {
+	for _, versioned := range []bool{false, true} {
+		b := newBed(t)
+		b.objects.Versioned = versioned
+		port := b.get(kube.Current)
+		_, err := b.objects.Report(t.Context(), port, &v1.KuryrPortStatus{}, &v1.KuryrPortStatus{Phase: v1.PortBound})
+		b.wrote(err, 1)
+		if got, want := b.named, map[bool]string{true: "7"}[versioned]; got != want {
+			t.Errorf("versioned %v: the write names version %q, want %q", versioned, got, want)
+		}
 	}
 }

@@ -144,6 +144,11 @@ const (
 // ApplyStatus writes status by server-side apply. status is everything that owner has in obj's
 // status. It returns the object's new resource version, empty if the object is gone.
 func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
+	return applyStatus(ctx, c, obj, kind, status, owner, "")
+}
+
+// applyStatus is ApplyStatus if the API server has the object in version at; empty: in any.
+func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner, at string) (string, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
@@ -153,6 +158,7 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	u.SetNamespace(obj.GetNamespace())
 	u.SetName(obj.GetName())
 	u.SetUID(obj.GetUID())
+	u.SetResourceVersion(at)
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
 	if err = Lost(err); err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)

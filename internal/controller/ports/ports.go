@@ -88,6 +88,9 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		events: mgr.GetEventRecorder("kuryr-controller"), queue: &kube.Queue[ctrl.Request]{}, checks: kube.NewSignal(),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 	}
+	// A process that has lost the node may send its last write late, after the next owner has given the
+	// port to another pod.
+	r.objects.Versioned = true
 	o.Shards.Follow(nil, r.memory.lost)
 	return r
 }
@@ -125,7 +128,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
-		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
+		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite, DeleteFunc: r.deleted})).
 		WatchesRawSource(r.queue.Source()).
 		WatchesRawSource(kube.Gained(r.Shards, r.keyOf, r.all)).
 		Complete(kube.Sharded(r.Shards, r.keyOf, r))
@@ -142,6 +145,16 @@ func (r *Reconciler) keyOf(ctx context.Context, req ctrl.Request) (kube.Key, boo
 func (r *Reconciler) all(ctx context.Context) (all []ctrl.Request, err error) {
 	ports, err := kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
 	return slices.Collect(maps.Keys(ports)), err
+}
+
+// deleted tells of the room of a port that another process has deleted, for which a pod on an own node may
+// wait. That process does not know the pod. It passes all deletions: the port is forgotten.
+func (r *Reconciler) deleted(e event.DeleteEvent) bool {
+	port := e.Object.(*v1.KuryrPort)
+	if port.Status.Phase == v1.PortDeleting && !r.Shards.Owns(kube.OnNode(port.Spec.NodeName)) {
+		r.Room.Freed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
+	}
+	return true
 }
 
 // othersWrite reports whether an update may come from another writer, or may leave something to
@@ -273,7 +286,9 @@ func (r *Reconciler) delay(port *v1.KuryrPort, failed error) time.Duration {
 	return 0
 }
 
-// write writes the status, and then the label that mirrors it, if they change.
+// write writes the status, and then the label that mirrors it, if they change. It returns a conflict if
+// another writer was faster, mostly the daemon, which reports an attachment: the port is applied again
+// then, a moment later.
 func (r *Reconciler) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {
 	is := port.Status
 	is.Attachment = nil // the daemon writes it
