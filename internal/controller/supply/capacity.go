@@ -182,8 +182,9 @@ func (c *capacity) forgetOld() {
 }
 
 // refill is for n admitted ports that no pod waits for. It returns for how many of them the
-// scopes have room beside the ports that pods may need, and gives the rest back.
-func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) int {
+// scopes have room beside the ports that pods may need, and gives the rest back. Of that room this
+// process takes its share at most: the others know the same room.
+func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int, share float64) int {
 	c.ask(ctx, key, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +194,7 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 		if !r.bounded() {
 			continue
 		}
-		fit := max(0, min(admitted, r.spare(waiting)+admitted))
+		fit := max(0, min(admitted, part(r.spare(waiting)+admitted, share)))
 		if fit == 0 {
 			r.scarce = now.Add(scarceFor)
 		}

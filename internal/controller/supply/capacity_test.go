@@ -96,7 +96,7 @@ func TestRefillTakesWhatFits(t *testing.T) {
 		c := newCapacity(options(cloud))
 		_, key := on("n", "s")
 		n := c.admit(&key, 10)
-		if got := c.refill(t.Context(), &key, n, tc.waiting); n != 10 || got != tc.want {
+		if got := c.refill(t.Context(), &key, n, tc.waiting, 1); n != 10 || got != tc.want {
 			t.Errorf("%d left, %d pods wait: %d of %d ports, want %d of 10", tc.left, tc.waiting, got, n, tc.want)
 		}
 		if got := c.rooms[sdn.Scope{}].taken; got != tc.want {
@@ -112,7 +112,7 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	cloud := &slowCloud{limit: 100, made: 50}
 	c := newCapacity(options(cloud))
 	_, key := on("n", "s")
-	c.refill(t.Context(), &key, c.admit(&key, 10), 0)
+	c.refill(t.Context(), &key, c.admit(&key, 10), 0, 1)
 	cloud.change(func() { cloud.made = 100 })
 	for range 3 {
 		var full *sdn.QuotaError

@@ -141,12 +141,21 @@ func (s *Supply) size(p *poolMemory, spare bool, places int) int {
 	return min(n, most)
 }
 
-// places returns how many more requests may be in flight. A request for spare ports never
+// part returns the part of n that this process may use. n may be near the largest int.
+func part(n int, share float64) int {
+	if share >= 1 {
+		return n
+	}
+	return int(float64(n) * share)
+}
+
+// places returns how many more requests may be in flight: of each limit this process has its share. A request for spare ports never
 // takes the last place. It also takes no place while a request for pods is in flight on one of
 // its subnets: a cloud that works on both serves the pods later.
 func (s *Supply) places(key *v1.PoolKey, spare bool) int {
 	limits := s.Settings.Load().Pools
-	total, each := cmp.Or(limits.MaxCreates, 8), cmp.Or(limits.MaxCreatesPerSubnet, 4)
+	share := s.Shards.Share()
+	total, each := max(1, part(cmp.Or(limits.MaxCreates, 8), share)), max(1, part(cmp.Or(limits.MaxCreatesPerSubnet, 4), share))
 	if spare {
 		total, each = max(1, total-1), max(1, each-1)
 	}
@@ -224,7 +233,7 @@ func (s *Supply) send(ctx context.Context, o *order) {
 // afford reduces a request for spare ports to the room of its scopes, and reports whether at
 // least one port is left.
 func (s *Supply) afford(ctx context.Context, o *order) bool {
-	n := s.capacity.refill(ctx, &o.key, o.n, s.waiting(scopes(&o.key)...))
+	n := s.capacity.refill(ctx, &o.key, o.n, s.waiting(scopes(&o.key)...), s.Shards.Share())
 	s.with(o.r, func(p *poolMemory) {
 		p.requested(n - o.n)
 		if o.n = n; n == 0 {

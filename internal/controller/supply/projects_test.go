@@ -47,7 +47,7 @@ func TestQuotasOfProjectsAreApart(t *testing.T) {
 	if s := c.standing(free); s.Full != nil || s.Scarce != nil {
 		t.Errorf("the standing of project free is %+v, want room", s)
 	}
-	if n := c.refill(t.Context(), free, c.admit(free, 3), 0); n != 3 {
+	if n := c.refill(t.Context(), free, c.admit(free, 3), 0, 1); n != 3 {
 		t.Errorf("admitted %d of 3 ports of project free", n)
 	}
 	if !slices.Equal(cloud.asked, []string{"full", "free"}) {
