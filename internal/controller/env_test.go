@@ -70,8 +70,8 @@ type bed struct {
 	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // wraps the cloud; nil: nothing does
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
 	preflight preflight.Checks                            // Options.Preflight; nil: no checks
+	shards    kube.Shards                                 // Options.Shards; nil: all keys
 	manager   ctrl.Manager                                // the last one started
-	shards    kube.Shards                                 // Options.Shards; nil: the process is alone
 	probes    string                                      // address of the manager's probes; empty: none
 
 	mu     sync.Mutex
