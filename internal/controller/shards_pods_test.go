@@ -171,6 +171,7 @@ func TestMemoryOfLostNodes(t *testing.T) {
 		"pools.Reconciler.sites.ParentPorts.checks.all":      "Sites.lost",
 		"pools.Reconciler.sites.Waiting.notices.waiting":     "by namespace; Sites.lost counts anew",
 		"pools.Reconciler.Options.Supply.pools":              "Supply.lost",
+		"pools.Reconciler.Options.Supply.others":             "Supply.gained: of nodes that are not own",
 		"pools.Reconciler.Options.Supply.leaving":            "work on the key: deletions in flight",
 		"pools.Reconciler.Options.Supply.capacity.rooms":     "of the cloud, by project and subnet",
 		"pools.Reconciler.Options.Supply.capacity.asked.all": "of the cloud, by project and subnet",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -26,6 +27,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // poolWorkers is the number of pools that are planned at once. A reconcile mostly waits for the API
@@ -56,7 +58,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: r.podMoved})).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
-			handler.TypedEnqueueRequestsFromMapFunc(ofPool), poolChanged)).
+			handler.TypedEnqueueRequestsFromMapFunc(ofPool), r.noteWaiting(), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
@@ -103,6 +105,30 @@ var relabelled = predicate.Or[*metav1.PartialObjectMetadata](
 var poolChanged = predicate.Or[*v1.KuryrPortPool](
 	predicate.TypedGenerationChangedPredicate[*v1.KuryrPortPool]{}, predicate.TypedAnnotationChangedPredicate[*v1.KuryrPortPool]{},
 )
+
+// noteWaiting passes all events. It tells supply of pods that wait for room in pools of other processes.
+func (r *Reconciler) noteWaiting() predicate.TypedFuncs[*v1.KuryrPortPool] {
+	return predicate.TypedFuncs[*v1.KuryrPortPool]{
+		CreateFunc: func(e event.TypedCreateEvent[*v1.KuryrPortPool]) bool { return r.waitsElsewhere(e.Object, true) },
+		UpdateFunc: func(e event.TypedUpdateEvent[*v1.KuryrPortPool]) bool { return r.waitsElsewhere(e.ObjectNew, true) },
+		DeleteFunc: func(e event.TypedDeleteEvent[*v1.KuryrPortPool]) bool { return r.waitsElsewhere(e.Object, false) },
+	}
+}
+
+func (r *Reconciler) waitsElsewhere(p *v1.KuryrPortPool, exists bool) (pass bool) {
+	pods, full := 0, sdn.Scope{ID: p.Spec.Key.ProjectID}
+	ready := meta.FindStatusCondition(p.Status.Conditions, v1.ConditionReady)
+	if exists && ready != nil && !r.owns(p.Spec.Key.NodeName) {
+		switch ready.Reason {
+		case v1.ReasonSubnetExhausted: // of several subnets the status does not say which
+			pods, full = int(p.Status.WaitingPods), sdn.Scope{Subnet: true, ID: p.Spec.Key.SubnetIDs[0]}
+		case v1.ReasonOverQuota:
+			pods = int(p.Status.WaitingPods)
+		}
+	}
+	r.Supply.WaitElsewhere(pool.Ref{Pool: p.Name, Node: p.Spec.Key.NodeName}, &p.Spec.Key, full, pods)
+	return true
+}
 
 // podMoved reports whether a change of a pod matters to a plan. kubelet writes a pod's
 // status a dozen times in its life.

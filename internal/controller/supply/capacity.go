@@ -331,6 +331,16 @@ func (r *room) add(u sdn.Usage, known bool) {
 	}
 }
 
+// keepFree leaves a scope's room to pods of other processes for a while.
+func (c *capacity) keepFree(of sdn.Scope) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rooms[of] == nil {
+		c.rooms[of] = &room{scope: of}
+	}
+	c.rooms[of].scarce = time.Now().Add(scarceFor)
+}
+
 // freed notes the deletion of a port; a nil key stands for an unknown pool.
 func (c *capacity) freed(key *v1.PoolKey) {
 	c.mu.Lock()

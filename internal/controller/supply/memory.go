@@ -5,6 +5,7 @@ package supply
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -262,7 +263,7 @@ func lacksRoom(err error, key *v1.PoolKey) bool {
 	return key == nil || !errors.As(err, &full) || slices.Contains(scopes(key), full.Scope)
 }
 
-// waiting counts the pods of all pools that wait for room in one of these scopes.
+// waiting counts the pods of all pools, those of other processes included, that wait for room in one of these scopes.
 func (s *Supply) waiting(in ...sdn.Scope) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,12 +272,48 @@ func (s *Supply) waiting(in ...sdn.Scope) (n int) {
 			n += p.waiting
 		}
 	}
+	for _, o := range s.others {
+		if takes(o.key, in) {
+			n += o.waiting
+		}
+	}
 	return n
 }
 
+// elsewhere is a pool of another process whose pods wait for room.
+type elsewhere struct {
+	key     *v1.PoolKey
+	waiting int
+}
+
+// WaitElsewhere notes how many pods wait for room of a full scope, by the status of a pool that another
+// process plans; none if the pool is gone or is an own one. Own pools give up free ports for pods that
+// did not wait before, and leave room to them all.
+func (s *Supply) WaitElsewhere(r pool.Ref, key *v1.PoolKey, full sdn.Scope, pods int) {
+	s.mu.Lock()
+	more := pods - s.others[r].waiting
+	if s.others[r] = (elsewhere{key, pods}); pods == 0 {
+		delete(s.others, r)
+	}
+	s.mu.Unlock()
+	if more > 0 {
+		s.capacity.keepFree(full)
+		s.reclaim(full, more)
+	}
+}
+
+// gained forgets what the last owner of nodes has said of their pools.
+func (s *Supply) gained(_ context.Context, keys kube.Keys, _ bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.others, func(r pool.Ref, _ elsewhere) bool { return keys(kube.OnNode(r.Node)) })
+}
+
 // takes reports whether the pool's ports take room of one of these scopes.
-func (p *poolMemory) takes(in []sdn.Scope) bool {
-	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s sdn.Scope) bool { return slices.Contains(in, s) })
+func (p *poolMemory) takes(in []sdn.Scope) bool { return p.key != nil && takes(p.key, in) }
+
+func takes(key *v1.PoolKey, in []sdn.Scope) bool {
+	return slices.ContainsFunc(scopes(key), func(s sdn.Scope) bool { return slices.Contains(in, s) })
 }
 
 // reclaim has pools without waiting pods give up n free ports of a full scope. The pools with the

@@ -14,6 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 func bucketsOf(nodes ...string) (set shard.Set) {
@@ -150,4 +151,36 @@ func TestShareOfLimits(t *testing.T) {
 		t.Errorf("a refill by half of the keys takes %d of 16 spare ports, want 8", got)
 	}
 	var _ kube.Shards = gate
+}
+
+// Pods of another process wait for room: own pools give up free ports for them, once, and no refill takes
+// the room that is freed.
+func TestFreePortsServePodsElsewhere(t *testing.T) {
+	gate, o := shards.NewGate(nil), options(&slowCloud{limit: 100, made: 95})
+	o.Shards = gate
+	s := New(o)
+	gate.Open(t.Context(), bucketsOf("own"), false)
+	mine, key := on("own", "s")
+	other, otherKey := on("other", "s")
+	_ = s.RecordPlan(mine, Planned{Key: &key, Free: 5})
+	quota := sdn.Scope{ID: key.ProjectID}
+	for range 2 { // each write of the status says it again
+		s.WaitElsewhere(other, &otherKey, quota, 2)
+	}
+	known := s.Snapshot(mine, &key, nil)
+	if known.Keep != 3 || known.Room.Scarce == nil {
+		t.Errorf("the pool keeps %d of 5 free ports, room %+v; want 3, and scarce room", known.Keep, known.Room)
+	}
+	if n := s.waiting(quota); n != 2 {
+		t.Errorf("%d pods are to find room before a refill, want 2", n)
+	}
+	s.WaitElsewhere(other, &otherKey, quota, 0)
+	if n := s.waiting(quota); n != 0 || len(s.others) != 0 {
+		t.Errorf("%d pods wait of %d pools, want none", n, len(s.others))
+	}
+	s.WaitElsewhere(other, &otherKey, quota, 1)
+	gate.Open(t.Context(), bucketsOf("other"), false)
+	if n := s.waiting(quota); n != 0 {
+		t.Errorf("%d pods wait by what the last owner said, want none", n)
+	}
 }

@@ -66,8 +66,9 @@ type Supply struct {
 
 	mu       sync.Mutex
 	pools    map[pool.Ref]*poolMemory
-	leaving  map[string]bool // ports without an object that are about to be deleted
-	queue    []pool.Ref      // pools with a demand; the one longest without a request is first
+	others   map[pool.Ref]elsewhere // pools of other processes whose pods wait for room
+	leaving  map[string]bool        // ports without an object that are about to be deleted
+	queue    []pool.Ref             // pools with a demand; the one longest without a request is first
 	inFlight []*order
 	calls    []lookup
 	most     int // ports of one request, while the SDN answers too late; 0: no limit but the pool's
@@ -80,9 +81,9 @@ func New(o Options) *Supply {
 	}
 	s := &Supply{
 		Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), called: kube.NewSignal(),
-		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
+		pools: map[pool.Ref]*poolMemory{}, others: map[pool.Ref]elsewhere{}, leaving: map[string]bool{},
 	}
-	o.Shards.Follow(nil, s.lost)
+	o.Shards.Follow(s.gained, s.lost)
 	return s
 }
 
