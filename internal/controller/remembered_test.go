@@ -52,7 +52,7 @@ func TestWhatIsRememberedOfLostKeys(t *testing.T) {
 		"membergroups.Groups.settings.followers":    "functions",
 	}
 	for _, part := range []any{
-		balancers.Reconciler{}, clusterips.Reconciler{}, services.Reconciler{}, networks.Planner{}, networks.Applier{}, //nolint:govet // their types only
+		balancers.Reconciler{}, clusterips.Reconciler{}, services.Reconciler{}, networks.Planner{}, networks.Applier{},
 		membergroups.Groups{}, preflight.Loop{}, policyNotices{}, kube.Networks{},
 	} {
 		for _, path := range remembering(reflect.TypeOf(part)) {

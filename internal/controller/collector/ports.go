@@ -130,26 +130,15 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	if err != nil {
 		return Findings{}, err
 	}
-	var found Findings
-	unsure := unlisted("ports", lacks)
+	found := Findings{Differ: r.otherGroups(listed, before, after), Unsure: unlisted("ports", lacks)}
 	there := map[ctrl.Request]bool{}
 	for _, p := range listed {
 		req := ctrl.Request{NamespacedName: client.ObjectKey{Name: p.ID}}
 		there[req] = true
-		if before[req] != nil || after[req] != nil || annotated[p.ID] || remembered[p.ID] {
-			continue
+		if before[req] == nil && after[req] == nil && !annotated[p.ID] && !remembered[p.ID] {
+			found.addUnnamed(r.kind, p, keys(p), r.Shards, busy)
 		}
-		key := keys(p)
-		if !r.Shards.Owns(key) {
-			continue // its owner knows which of its pools has a request in progress
-		}
-		if busy[p.Owner.Name] { // most likely it is one that the pool has requested
-			unsure = errors.Join(unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
-			continue
-		}
-		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created, Revision: p.Revision})
 	}
-	found.Differ = r.otherGroups(listed, before, after)
 	var absent []*v1.KuryrPort
 	for req, p := range before {
 		switch now := after[req]; {
@@ -161,8 +150,20 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 	}
 	gone, unseen := r.credible(ctx, absent)
-	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unsure, unseen)
+	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(found.Unsure, unseen)
 	return found, nil
+}
+
+// addUnnamed adds a port that nothing names, if its key is an own one: its owner knows which of its pools, the
+// busy ones, has a request in progress.
+func (f *Findings) addUnnamed(kind *Kind, p sdn.PortSummary, key kube.Key, shards kube.Shards, busy map[string]bool) {
+	switch {
+	case !shards.Owns(key):
+	case busy[p.Owner.Name]: // most likely it is one that the pool has requested
+		f.Unsure = errors.Join(f.Unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
+	default:
+		f.Unnamed = append(f.Unnamed, Resource{Kind: kind, ID: p.ID, Owner: p.Owner, Key: key, Name: p.Name, Created: p.Created, Revision: p.Revision})
+	}
 }
 
 // otherGroups returns own KuryrPorts whose port has other security groups than they say, once a grace

@@ -41,8 +41,8 @@ func bucketOf(node string) shard.Set {
 
 func TestOnlyOwnKeysAreReconciled(t *testing.T) {
 	ctx := t.Context()
-	gate, w, now := (*shards.Gate)(nil), &worker{}, time.Duration(0)
-	gate = shards.NewGate(func() time.Duration { return now })
+	w, now := &worker{}, time.Duration(0)
+	gate := shards.NewGate(func() time.Duration { return now })
 	gate.Renew(time.Second, 1)
 	r := kube.Sharded[string](gate, w.keyOf, w)
 	do := func(req string, want bool, again time.Duration) {

@@ -79,11 +79,9 @@ func (b *barrier) mark(ctx context.Context, list client.ObjectList, gained kube.
 	}
 	key, from := client.ObjectKeyFromObject(obj), obj.GetResourceVersion()
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
-		switch err := b.client.Get(ctx, key, obj, kube.ReadOnly); {
-		case client.IgnoreNotFound(err) != nil:
-			return err
-		case err != nil, obj.GetAnnotations()[v1.ShownAnnotation] == want, kube.Older(from, obj.GetResourceVersion()):
-			return nil
+		err := b.client.Get(ctx, key, obj, kube.ReadOnly)
+		if err != nil || obj.GetAnnotations()[v1.ShownAnnotation] == want || kube.Older(from, obj.GetResourceVersion()) {
+			return client.IgnoreNotFound(err)
 		}
 		if !kube.Pause(ctx, wait) {
 			return ctx.Err()

@@ -294,13 +294,7 @@ func (v *View) Next(busy Set, now time.Duration) (s Steps) {
 	if now >= v.deadline {
 		return s
 	}
-	for uid, m := range v.members { // never while the API server may be away: nobody can renew then
-		if uid != v.uid && !v.renewing && !v.failed && !m.breaking && now-max(m.changed, v.healthy) >= Others {
-			m.breaking = true
-			v.members[uid] = m
-			s.Break = append(s.Break, m.Member)
-		}
-	}
+	v.accuse(&s, now)
 	if v.writing != nil || !v.listed || v.shown < v.need {
 		return s
 	}
@@ -313,6 +307,21 @@ func (v *View) Next(busy Set, now time.Duration) (s Steps) {
 		s.Remove, v.removing = true, true
 	}
 	return s
+}
+
+// accuse breaks the Leases that were not renewed. It does not while the API server may be away: nobody can
+// renew then.
+func (v *View) accuse(s *Steps, now time.Duration) {
+	if v.renewing || v.failed {
+		return
+	}
+	for uid, m := range v.members {
+		if uid != v.uid && !m.breaking && now-max(m.changed, v.healthy) >= Others {
+			m.breaking = true
+			v.members[uid] = m
+			s.Break = append(s.Break, m.Member)
+		}
+	}
 }
 
 // renew plans the next renewal.

@@ -116,7 +116,7 @@ func (b *Backend) DeleteUnchangedPort(ctx context.Context, id string, revision i
 	return b.cloud.do(ctx, DeletePort, func() error {
 		p, err := b.own(id)
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // it is gone already
 		}
 		if revision > 0 && revision != p.revision && p.VIF.ParentPortID == "" {
 			return fmt.Errorf("deleting port %s of revision %d, which has revision %d: %w", id, revision, p.revision, sdn.ErrConflict)
