@@ -117,7 +117,7 @@ func (l *leases) follow(ctx context.Context, saw func(now map[string]*coordinati
 }
 
 // watchSilence is after what time without an event the Leases are listed anew.
-const watchSilence = 5 * time.Second
+const watchSilence = 2 * shard.Period
 
 // Living returns the name of a controller that renews its Lease, or one of an earlier version that leads; empty if
 // there is none. It takes some seconds if there are Leases of controllers, living or not.
@@ -219,17 +219,22 @@ func (l *leases) join(ctx context.Context) (made *coordinationv1.Lease, former t
 	return made, former, nil
 }
 
-// renew renews this replica's Lease, if it is that with a UID. leaving says that it gives all away.
-func (l *leases) renew(ctx context.Context, uid types.UID, leaving bool) error {
+// renew renews this replica's Lease, if it is that with a UID, and returns its new version. leaving says that the
+// replica gives all away.
+func (l *leases) renew(ctx context.Context, uid types.UID, leaving bool) (version string, err error) {
 	meta := map[string]any{"uid": uid}
 	if leaving {
 		meta["annotations"] = map[string]string{leavingAnnotation: "true"}
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": meta, "spec": map[string]any{"renewTime": metav1.NowMicro()}})
-	if err == nil {
-		_, err = l.Patch(ctx, nameOf(l.identity), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return "", err
 	}
-	return err
+	renewed, err := l.Patch(ctx, nameOf(l.identity), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return "", err
+	}
+	return renewed.ResourceVersion, nil
 }
 
 // remove deletes a Lease, if it has a UID, and a version unless that is empty.

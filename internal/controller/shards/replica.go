@@ -247,9 +247,13 @@ func (r *Replica) do(ctx context.Context, s shard.Steps) {
 	}
 	uid := types.UID(r.view.UID())
 	if s.Renew {
-		go r.request(ctx, func(ctx context.Context) error { return r.leases.renew(ctx, uid, s.Leaving) }, func(err error) {
+		var version string
+		go r.request(ctx, func(ctx context.Context) (err error) {
+			version, err = r.leases.renew(ctx, uid, s.Leaving)
+			return err
+		}, func(err error) {
 			if err == nil {
-				r.view.Renewed(sinceBoot(), s.Leaving)
+				r.view.Renewed(version, sinceBoot(), s.Leaving)
 			} else {
 				r.view.NotRenewed(apierrors.IsNotFound(err) || apierrors.IsConflict(err)) // a conflict: its UID is another
 			}

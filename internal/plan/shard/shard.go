@@ -14,8 +14,8 @@
 //   - The table is written with its version. So each version of it has one owner for a bucket.
 //   - A living owner gives a bucket away after work on it has ended (Close, Lose, Write).
 //   - A bucket is taken from an owner only if that owner's Lease is gone, and was not renewed for as long as
-//     Others. The owner itself begins no work later than Own after it has sent its last renewal. All clocks
-//     may be wrong by a tenth: 1.1 · Own < 0.9 · Others.
+//     Others. The owner itself begins no work later than Own after it has sent the last renewal that its watch has
+//     shown. All clocks may be wrong by a tenth: 1.1 · Own < 0.9 · Others.
 //
 // Times are those of one clock of the replica's machine that goes on while the machine is suspended. No time of
 // another machine is used.
@@ -55,6 +55,7 @@ type View struct {
 	unsure  bool   // the last write had no answer, and may still be executed
 
 	sent     time.Duration // when the last renewal was sent
+	answered []renewal     // those that the watch has not shown
 	renewing bool
 	failed   bool          // the last renewal
 	deadline time.Duration // until then work is begun
@@ -66,6 +67,12 @@ type View struct {
 	// The state of the buckets of this replica. Each is in one set, or in none.
 	opening, open, closing, losing, drained Set
 	crashed                                 Set // those that their last owner has not given away
+}
+
+// renewal is one that has succeeded.
+type renewal struct {
+	version string // of the Lease
+	sent    time.Duration
 }
 
 // seen is a member, and when it was last seen to change.
@@ -108,12 +115,27 @@ func (v *View) Joined(uid, former string, sent time.Duration) {
 	}
 }
 
-// Renewed says that a renewal has succeeded.
-func (v *View) Renewed(now time.Duration, leaving bool) {
+// Renewed says that a renewal has succeeded, and the new version of the Lease.
+//
+// The deadline moves when the watch shows that version: a replica whose watch hangs would not see that its Lease or the
+// table is gone.
+func (v *View) Renewed(version string, now time.Duration, leaving bool) {
 	if v.failed || now >= v.deadline {
 		v.healthy = now
 	}
-	v.renewing, v.failed, v.deadline, v.told = false, false, v.sent+Own, v.told || leaving
+	v.renewing, v.failed, v.told = false, false, v.told || leaving
+	v.answered = append(v.answered, renewal{version, v.sent})
+	v.extend()
+}
+
+// extend moves the deadline to that of the last renewal that the watch has shown.
+func (v *View) extend() {
+	for i, r := range v.answered {
+		if r.version == v.members[v.uid].Version {
+			v.deadline, v.answered = r.sent+Own, v.answered[i+1:]
+			return
+		}
+	}
 }
 
 // NotRenewed says that a renewal has failed, or had no answer in time. gone means that the API server does
@@ -148,6 +170,7 @@ func (v *View) Saw(members []Member, table Table, relisted bool, now time.Durati
 	}
 	if _, there := v.members[v.uid]; there {
 		v.listed = true
+		v.extend()
 	} else if v.listed {
 		v.NotRenewed(true)
 	}
@@ -178,6 +201,9 @@ func (v *View) know(table Table) {
 		if _, gone := v.gone[uid]; gone {
 			v.crashed = v.crashed.Or(news.And(set))
 		}
+	}
+	if v.table.Version == 0 || v.table.Foreign { // nobody knows what became of the last owners
+		v.crashed = v.crashed.Or(news)
 	}
 	v.table, v.unsure, v.placed = table, false, nil // with its old version the last own write is refused
 	v.crashed = v.crashed.And(table.Owners[v.uid])
@@ -263,12 +289,6 @@ func (v *View) Holding() bool { return v.open == All() }
 
 // Owners returns the number of members that own buckets.
 func (v *View) Owners() int { return len(v.table.Owners) }
-
-// Others reports whether there is another member.
-func (v *View) Others() bool {
-	_, me := v.members[v.uid]
-	return len(v.members) > 1 || len(v.members) == 1 && !me
-}
 
 // UID returns the UID of the own Lease; empty before Joined.
 func (v *View) UID() string { return v.uid }
@@ -387,7 +407,7 @@ func (v *View) next(want map[string]Set, now time.Duration) (*Table, bool) {
 		return nil, false
 	case next.Foreign:
 		next.Foreign, next.Held, next.Active = false, false, v.active
-	case next.Version == 0 && v.Others() && quiet < 3*Others: // somebody may have deleted it: all owners end
+	case next.Version == 0 && quiet < Others: // somebody may have deleted it: all owners end
 		return nil, false
 	case next.Version == 0:
 		next.Active = v.active
