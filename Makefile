@@ -141,6 +141,11 @@ late: test-assets ## Tests of the controller whose cache shows LATE (KuryrPort=5
 race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)
 	. hack/parts.sh; CGO_ENABLED=1 go test -race $(CUT) $(if $(PART),-run "$$(tests_of $(CORE))") $(TESTFLAGS) $(CORE)
 
+MODEL ?= 5000
+.PHONY: model
+model: ## Several controllers, by the real plan, through MODEL (5000) simulated schedules of faults
+	go test ./internal/plan/shard -run 'TestModel$$' -count=1 -v -timeout 60m -args -schedules $(MODEL)
+
 .PHONY: fuzz
 fuzz: ## Each fuzz target, or those below FUZZ_IN, for FUZZTIME (20s)
 	@hack/fuzz.sh $(FUZZTIME) $(FUZZ_IN)

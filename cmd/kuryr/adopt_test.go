@@ -268,7 +268,7 @@ func (b *adoptBed) serve(inCloud []string) {
 	root.SetErr(&logs)
 	root.SetArgs([]string{
 		"controller", "--kubeconfig", b.kubeconfig, "--config", b.config, "--leader-elect-namespace", "default",
-		"--metrics-bind-address", "0", "--health-probe-bind-address", "0",
+		"--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--leader-api-bind-address", "0",
 	})
 	go func() { ended <- root.ExecuteContext(ctx) }()
 	await(b.t, "the adopted ports", func() bool {

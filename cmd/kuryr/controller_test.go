@@ -202,7 +202,7 @@ func TestControllerRuns(t *testing.T) {
 	root.SetErr(&logs)
 	root.SetArgs([]string{
 		"controller", "--kubeconfig", kubeconfig, "--config", file,
-		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--leader-elect-namespace", "default",
+		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--leader-api-bind-address", "0", "--leader-elect-namespace", "default",
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
