@@ -3,7 +3,7 @@
 
 // Package kube is what the reconcilers share of Kubernetes. It has the cache, its indexes, and the
 // choice of fields that the cache keeps of each kind. It has writes of status and metadata, queues
-// that are fed from outside, and runnables of the leader. It reads the annotation that names a
+// that are fed from outside, and runnables. It reads the annotation that names a
 // pod's KuryrPorts. It makes no decisions, and calls no SDN.
 package kube
 

@@ -25,7 +25,7 @@ import (
 var errLate = errors.New("the cache was late")
 
 // lostPort returns the port that a pod's annotation names, if that port has no object. An
-// annotation that names the object of another pod is ignored. A new leader's cache may have a pod
+// annotation that names the object of another pod is ignored. A new owner's cache may have a pod
 // before its port: then lostPort waits for the port, and the plan is made anew.
 func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, err error) {
 	id = v1.PortNamed(kube.Annotation(pod), pool.Interface)

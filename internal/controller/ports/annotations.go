@@ -42,7 +42,7 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: 4, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
-			// The cache of a new leader may have a port before its pod, or before the pod is
+			// The cache of a new owner may have a port before its pod, or before the pod is
 			// scheduled.
 			CreateFunc: func(e event.CreateEvent) bool { return nodeOf(e.Object) != "" },
 			UpdateFunc: func(e event.UpdateEvent) bool {

@@ -66,7 +66,7 @@ func (s *Supply) withdraw(r pool.Ref, p *poolMemory) {
 }
 
 // create sends requests until ctx ends. The end cuts off the requests in flight; the collector of
-// the next leader finds ports that the SDN creates for them.
+// the next owner finds ports that the SDN creates for them.
 func (s *Supply) create(ctx context.Context) {
 	var requests sync.WaitGroup
 	defer requests.Wait()

@@ -153,7 +153,7 @@ func (s *Supply) push(r pool.Ref, call func(context.Context)) {
 }
 
 // lookUp makes the calls until ctx ends. The end cuts off the calls in flight; the collector of
-// the next leader finds a port that should have been deleted.
+// the next owner finds a port that should have been deleted.
 func (s *Supply) lookUp(ctx context.Context) {
 	var inFlight errgroup.Group
 	inFlight.SetLimit(lookupsAtOnce)

@@ -87,6 +87,11 @@ func TestTableThatIsGone(t *testing.T) {
 	if took := after(v, a); took != Others {
 		t.Errorf("the only replica wrote a table after %s, want %s", took, Others)
 	}
+	v.Wrote(1)
+	s := v.Next(Set{}, at+Others)
+	if begin, crashed := v.Passed(s.Open); begin != All() || crashed != All() { // nobody knows the last owners
+		t.Errorf("gained %v, of them crashed %v", begin, crashed)
+	}
 }
 
 // Work that runs keeps a bucket; nothing new begins meanwhile.
