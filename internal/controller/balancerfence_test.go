@@ -275,6 +275,7 @@ func TestMembersWithoutPorts(t *testing.T) {
 // cost the Service its floating IP, as no client is to be excluded.
 func TestOpenToAll(t *testing.T) {
 	b := fenceBed(t)
+	b.unhurried = true // however slow the machine is, no endpoint lacks its group for long
 	b.start()
 	one := b.bound(b.pod("one"))
 	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {

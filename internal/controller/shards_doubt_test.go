@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/shards"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
@@ -40,13 +41,13 @@ func TestLateChangeOfACrashedProcess(t *testing.T) {
 			b.lost(gate, namespaceBucket("default"))
 			if tc.unsettled { // the other process was at it
 				b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 3) })
-				klb := b.klb("web")
-				b.eventually("the cache shows it", func() bool {
-					var is v1.KuryrLoadBalancer
-					err := b.manager.GetCache().Get(t.Context(), client.ObjectKeyFromObject(klb), &is)
-					return err == nil && is.Generation == klb.Generation
-				})
 			}
+			klb := b.klb("web")
+			b.eventually("the cache shows it", func() bool {
+				var is v1.KuryrLoadBalancer
+				err := b.manager.GetCache().Get(t.Context(), client.ObjectKeyFromObject(klb), &is)
+				return err == nil && !kube.Older(is.ResourceVersion, klb.ResourceVersion)
+			})
 			gate.Open(t.Context(), namespaceBucket("default"), tc.crashed)
 			b.realised("web")
 			right := b.tree("web").Listeners[0].Pool.Members

@@ -47,6 +47,7 @@ func (b *bed) give(port *v1.KuryrPort, pod *corev1.Pod) {
 // process did meanwhile is seen right, and nothing is done by what was known before. The metrics count
 // own nodes only.
 func TestNodeIsLostAndGained(t *testing.T) {
+	alone(t) // it counts by metrics
 	b, gate, keys := sharded(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
 	b.set(func(*settings.Settings) {})
