@@ -57,7 +57,7 @@ func (c *Cluster) WriteConfiguration(ctx context.Context, document string) error
 	return Until(ctx, func() error { return c.takenUp(ctx, want) })
 }
 
-// takenUp reports why the controller's metrics do not have all lines. A change of its pod
+// takenUp reports why the metrics of a replica of the controller do not have all lines. A change of its pod
 // makes kubelet look at the pod's volumes at once, and not within its next minute; but
 // kubelet may not have heard of the ConfigMap's change then.
 func (c *Cluster) takenUp(ctx context.Context, lines []string) error {
@@ -73,7 +73,7 @@ func (c *Cluster) takenUp(ctx context.Context, lines []string) error {
 		}
 		err := c.shows(ctx, pod, lines)
 		if err == nil {
-			return nil // it leads; one that does not has nothing to take up
+			continue
 		}
 		missing = fmt.Errorf("%s has not taken up the configuration: %w", pod.Name, err)
 		poke := map[string]any{"metadata": map[string]any{"annotations": map[string]string{"e2e/poke": time.Now().String()}}}
