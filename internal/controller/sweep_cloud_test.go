@@ -29,8 +29,8 @@ import (
 // swept is a cloud for a sweep, which also has resources of others.
 type swept interface {
 	crashtest.Cloud
-	// backend returns a new backend for the process that has ctx.
-	backend(ctx context.Context) (sdn.Backend, error)
+	// backend returns a new backend for the process that has ctx. Its requests pass the fence.
+	backend(ctx context.Context, fence openstack.Fence) (sdn.Backend, error)
 	pods() config.Pods // settings that fit the cloud
 	mark() string      // the mark of the controller's resources
 }
@@ -56,7 +56,7 @@ func newInMemory(w *crashtest.World) swept {
 	return inMemory{w.Memory(c), c}
 }
 
-func (c inMemory) backend(context.Context) (sdn.Backend, error) {
+func (c inMemory) backend(context.Context, openstack.Fence) (sdn.Backend, error) {
 	return c.cloud.Backend(clusterID), nil
 }
 
@@ -277,7 +277,7 @@ func resource(kind string, row map[string]any) (crashtest.Resource, error) {
 	return r, err
 }
 
-func (o *openstackCloud) backend(ctx context.Context) (sdn.Backend, error) {
+func (o *openstackCloud) backend(ctx context.Context, fence openstack.Fence) (sdn.Backend, error) {
 	url := o.w.Serve(ctx, crashtest.HTTPCloud{Handler: o.api, URL: o.api.URL(), Name: openstackCall})
 	file := filepath.Join(o.clouds, strings.TrimPrefix(url, "http://")+".yaml")
 	if err := os.WriteFile(file, bytes.ReplaceAll(o.api.Clouds(), []byte(o.api.URL()), []byte(url)), 0o600); err != nil {
@@ -288,7 +288,7 @@ func (o *openstackCloud) backend(ctx context.Context) (sdn.Backend, error) {
 		timeout = 2 * time.Minute
 	}
 	return openstack.New(ctx, openstack.Config{
-		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: timeout, RequestsPerSecond: 1000,
+		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: timeout, RequestsPerSecond: 1000, Fence: fence,
 	})
 }
 

@@ -75,7 +75,7 @@ func (l *namespacesLife) life() crashtest.Life {
 }
 
 func (l *namespacesLife) start(ctx context.Context, cluster *rest.Config) error {
-	return startOn(ctx, cluster, l.cloud, controller.Options{
+	return startOn(ctx, cluster, l.w, l.cloud, controller.Options{
 		Settings: settings.NewLive(l.settings), Mend: 100 * time.Millisecond, PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
 	})
 }

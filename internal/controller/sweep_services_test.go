@@ -18,14 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
@@ -117,31 +114,17 @@ func (l *serviceLife) life() crashtest.Life {
 
 // start runs a controller with planner and applier.
 func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
-	return startOn(ctx, cluster, l.cloud, controller.Options{Settings: settings.NewLive(l.settings), Mend: l.mend})
+	return startOn(ctx, cluster, l.w, l.cloud, controller.Options{Settings: settings.NewLive(l.settings), Mend: l.mend})
 }
 
 // startOn runs a controller with all its parts on a cloud until ctx ends.
-func startOn(ctx context.Context, cluster *rest.Config, cloud swept, o controller.Options) error {
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
-		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
-	})
-	if err != nil {
-		return err
-	}
-	backend, err := cloud.backend(ctx)
-	if err != nil {
-		return err
-	}
+func startOn(ctx context.Context, cluster *rest.Config, w *crashtest.World, cloud swept, o controller.Options) error {
+	p := newPart(ctx, cluster, w, cloud, nil)
 	o.Backoff, o.Namespace = hurried, holderNamespace
-	if err := controller.Setup(ctx, mgr, o.With(backend.(controller.Cloud))); err != nil {
-		return err
+	if p.err == nil {
+		o = o.With(p.backend.(controller.Cloud))
 	}
-	return mgr.Start(ctx)
+	return p.run(ctx, o)
 }
 
 func (l *serviceLife) ctx() context.Context { return context.WithoutCancel(l.w.T.Context()) }

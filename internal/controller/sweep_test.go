@@ -14,15 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -113,29 +110,11 @@ func (l *podsLife) life() crashtest.Life {
 
 // start runs a controller.
 func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return err
-	}
-	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: l.newClient,
-		// Values only: the manager ends running tasks in its own order.
-		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
-	})
-	if err != nil {
-		return err
-	}
-	backend, err := l.cloud.backend(ctx)
-	if err != nil {
-		return err
-	}
-	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Visibility: backend, Capacity: backend, Hosts: backend, Settings: l.live, Backoff: hurried,
+	p := newPart(ctx, cluster, l.w, l.cloud, l.newClient)
+	return p.run(ctx, controller.Options{
+		Ports: p.backend, Visibility: p.backend, Capacity: p.backend, Hosts: p.backend, Settings: l.live, Backoff: hurried,
 		PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
-	}); err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
+	})
 }
 
 func (l *podsLife) set(change func(*settings.Settings)) {

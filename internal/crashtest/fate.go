@@ -3,6 +3,12 @@
 
 package crashtest
 
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
 // Fate is what happens to the n-th write of a controller.
 type Fate struct {
 	Name string
@@ -21,6 +27,9 @@ type Fate struct {
 	Away bool
 	// To restricts the counted writes to those that go to it; empty: all writes count.
 	To string
+	// Pauses holds all calls of the process for a while, the write before it takes effect among them.
+	// Then they go on: the write is executed, and its answer arrives.
+	Pauses bool
 	// Again lets it also hit the next process, while that repairs what the first one left. It
 	// hits one of that process's first writes, a different one in each life.
 	Again bool
@@ -28,6 +37,9 @@ type Fate struct {
 
 // early is how many first writes of the next process may be hit.
 const early = 8
+
+// pause is how long a paused process waits: by then another one has taken over what it owned.
+const pause = 8 * time.Second
 
 // next returns which write of the next process is hit, if write n of the previous one was; 0 is
 // none.
@@ -47,11 +59,33 @@ var (
 	AnswerLost            = Fate{Name: "answer lost", Effect: true}
 	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true, To: Kubernetes}
 	FailedAfter           = Fate{Name: "done and answered with an error", Effect: true, Status: 500}
+	Paused                = Fate{Name: "paused", Effect: true, Pauses: true}
 	APIServerAway         = Fate{Name: "API server away", Effect: true, Away: true, To: TheCloud}
 )
 
-// counts reports whether the fate may hit c.
-func (f Fate) counts(c Call) bool { return c.Write && (f.To == "" || f.To == c.To) }
+// counts reports whether the fate may hit c. It never hits Leases: their writes depend on the time only.
+func (f Fate) counts(c Call) bool {
+	return c.Write && (f.To == "" || f.To == c.To) && !strings.HasSuffix(c.What, " leases")
+}
+
+// aim is which write meets a fate. Controllers that run at once have one aim: the write is the n-th of all.
+type aim struct {
+	fate    Fate
+	at      int // the number of the write that the fate hits; 0 is none
+	mu      sync.Mutex
+	counted int
+}
+
+// hits counts a call, and reports whether the fate hits it.
+func (a *aim) hits(c Call) bool {
+	if !a.fate.counts(c) {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counted++
+	return a.counted == a.at
+}
 
 // Destinations of a call.
 const (

@@ -33,6 +33,10 @@ type kubernetes struct {
 func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
 	call := kubernetesCall(r)
 	x, err := k.p.begin(call)
+	if errors.Is(err, errStopped) && strings.HasSuffix(call.What, " leases") {
+		// A controller whose Lease is gone ends at once, as if it were killed.
+		return instead(r, answeredError(http.StatusNotFound))
+	}
 	if err != nil {
 		return nil, err
 	}

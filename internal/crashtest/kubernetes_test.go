@@ -16,7 +16,7 @@ import (
 // fated returns a process whose first write meets a fate, and a way to send requests as it.
 func fated(t *testing.T, f Fate, server *httptest.Server) (*process, func(method, path string) (status int, body io.Reader, err error)) {
 	t.Helper()
-	p := &process{trail: &trail{}, fate: f, at: 1, cancel: func() {}, over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
+	p := &process{trail: &trail{}, aim: &aim{fate: f, at: 1}, cancel: func() {}, over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
 	return p, func(method, path string) (int, io.Reader, error) {
 		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
 		if err != nil {

@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,10 +35,16 @@ func (w *World) live(begin func(*World) Life) []*process {
 	w.T.Cleanup(w.clean)
 	w.life = begin(w)
 	w.seen = w.resources()
-	w.start()
+	shared := &aim{fate: w.fate, at: w.at}
+	for i := range w.running {
+		w.start(i, shared)
+	}
 	w.T.Cleanup(w.end)
 	w.life.Steps()
 	w.Settled()
+	if w.resumed() {
+		w.Settled()
+	}
 	w.end()
 	w.review()
 	return w.processes
@@ -71,10 +79,30 @@ func (w *World) Settled() {
 	})
 }
 
-// end ends the running controller in order: it may finish its last requests.
+// end ends the running controllers in order: they may finish their last requests.
 func (w *World) end() {
-	w.process.cancel()
-	w.bury(w.process)
+	for _, p := range w.running {
+		p.cancel()
+	}
+	for _, p := range w.running {
+		w.bury(p)
+	}
+}
+
+// afterwards is how long a controller that goes on after a pause has for what it does wrong.
+const afterwards = time.Second
+
+// resumed waits until a paused controller goes on, if there was one, and for what it does then.
+func (w *World) resumed() bool {
+	for _, p := range w.processes {
+		if p.hasPaused() {
+			w.Say("the paused controller is waited for")
+			p.wait()
+			time.Sleep(afterwards)
+			return true
+		}
+	}
+	return false
 }
 
 // review checks the whole life at its end.
@@ -104,7 +132,9 @@ func (w *World) catchUp() {
 func (w *World) clean() {
 	ctx := w.ctx()
 	now := client.GracePeriodSeconds(0)
-	w.ignore(w.Client.DeleteAllOf(ctx, &eventsv1.Event{}, client.InNamespace(namespace)))
+	for _, o := range []client.Object{&eventsv1.Event{}, &coordinationv1.Lease{}} {
+		w.ignore(w.Client.DeleteAllOf(ctx, o, client.InNamespace(namespace)))
+	}
 	for _, o := range []client.Object{&corev1.Node{}, &v1.KuryrPortPool{}} {
 		w.ignore(w.Client.DeleteAllOf(ctx, o))
 	}

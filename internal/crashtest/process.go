@@ -28,9 +28,9 @@ const lateness = 200 * time.Millisecond
 // process is a controller from its start to its end. All its requests to Kubernetes and to the
 // cloud pass begin.
 type process struct {
-	number int // the first process is 1
-	fate   Fate
-	at     int // the number of the write that the fate hits; 0 is none
+	number int    // the first process is 1
+	name   string // of one of several controllers; empty: it is alone
+	aim    *aim
 	trail  *trail
 	cancel context.CancelFunc
 	ended  chan error    // delivers the result of Start
@@ -39,11 +39,11 @@ type process struct {
 	mu       sync.Mutex
 	stopped  bool
 	writes   map[string]int // by call
-	counted  int
 	hit      *Call
 	inFlight int           // writes in progress
 	asked    []Call        // calls to the cloud
 	late     chan struct{} // closed when the watches are no longer late; nil: they are not late
+	paused   chan struct{} // closed when the process goes on; nil: it was never paused
 	back     time.Time     // when the API server is there again; zero: it was never away
 	away     chan struct{} // closed when the API server goes away; nil: it has been away
 }
@@ -63,8 +63,25 @@ type passage struct {
 	hit  bool
 }
 
+// NameOf returns the name of the controller that ctx belongs to, if it is one of several; empty if it is alone.
+func NameOf(ctx context.Context) string {
+	if p := processOf(ctx); p != nil {
+		return p.name
+	}
+	return ""
+}
+
 // begin admits a call, or returns why not. The caller must end an admitted call.
 func (p *process) begin(c Call) (*passage, error) {
+	p.wait()
+	x, err := p.admit(c)
+	if err == nil && x.hit && p.aim.fate.Pauses {
+		p.wait()
+	}
+	return x, err
+}
+
+func (p *process) admit(c Call) (*passage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped {
@@ -81,18 +98,14 @@ func (p *process) begin(c Call) (*passage, error) {
 		return x, nil
 	}
 	p.writes[c.String()]++
-	if p.fate.counts(c) {
-		p.counted++
-		x.hit = p.counted == p.at
-	}
-	if !x.hit {
+	if x.hit = p.aim.hits(c); !x.hit {
 		p.inFlight++
 		p.trail.add(p, c.String())
 		return x, nil
 	}
 	p.hit = &c
-	p.trail.add(p, c.String()+" <- "+p.fate.Name)
-	if !p.fate.Effect {
+	p.trail.add(p, c.String()+" <- "+p.aim.fate.Name)
+	if !p.aim.fate.Effect {
 		return nil, p.fail()
 	}
 	p.fallBehind()
@@ -103,16 +116,17 @@ func (p *process) begin(c Call) (*passage, error) {
 // end returns why the answer to a call must not be delivered, nil if it may be.
 func (x *passage) end() error {
 	p := x.p
+	p.wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if x.call.Write {
 		p.inFlight--
 	}
-	if x.hit && p.fate.Away {
+	if x.hit && p.aim.fate.Away {
 		p.back = time.Now().Add(lateness)
 		close(p.away)
 		p.away = nil // later connections last
-	} else if x.hit {
+	} else if x.hit && !p.aim.fate.Pauses {
 		return p.fail()
 	}
 	if p.stopped {
@@ -124,10 +138,10 @@ func (x *passage) end() error {
 // The caller of the functions below holds the lock.
 
 func (p *process) fail() error {
-	if p.fate.Status != 0 {
-		return answeredError(p.fate.Status)
+	if p.aim.fate.Status != 0 {
+		return answeredError(p.aim.fate.Status)
 	}
-	if !p.fate.Stops {
+	if !p.aim.fate.Stops {
 		return errLost
 	}
 	p.stopped = true
@@ -137,15 +151,39 @@ func (p *process) fail() error {
 }
 
 func (p *process) fallBehind() {
-	if !p.fate.Late {
+	if !p.aim.fate.Late && !p.aim.fate.Pauses {
 		return
 	}
-	late := make(chan struct{})
-	p.late = late
-	time.AfterFunc(lateness, func() { close(late) })
+	late, after := make(chan struct{}), lateness
+	if p.late = late; p.aim.fate.Pauses {
+		p.paused, after = late, pause
+	}
+	time.AfterFunc(after, func() {
+		if p.aim.fate.Pauses {
+			p.trail.add(p, "goes on")
+		}
+		close(late)
+	})
 }
 
 // The functions below take the lock.
+
+// wait waits while the process is paused.
+func (p *process) wait() {
+	p.mu.Lock()
+	paused := p.paused
+	p.mu.Unlock()
+	if paused != nil {
+		<-paused
+	}
+}
+
+// hasPaused reports whether the process was paused.
+func (p *process) hasPaused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused != nil
+}
 
 // isStopped reports whether the fate has stopped the process.
 func (p *process) isStopped() bool {

@@ -57,8 +57,14 @@ type Sweep struct {
 	// Sample, if not 0, is how many writes are hit for each fate instead. They are spread evenly,
 	// and each fate hits different ones.
 	Sample int
-	turn   int // the index of the fate
-	turns  int // the number of fates
+	// Offset is by how many writes those that are hit come later, in turns: many runs with different
+	// offsets hit each write. It is for Every.
+	Offset int
+	// Controllers is how many controllers run at once; 0 is one. They share a count of writes.
+	Controllers int
+	Active      int // how many of them are to work, the others stand by; 0 is all
+	turn        int // the index of the fate
+	turns       int // the number of fates
 	// Node is the node of the pods; empty is node-1.
 	Node string
 	// Patience is how long to wait for an expected state; 0 is half a minute.
@@ -146,7 +152,7 @@ func (s Sweep) meet(t *testing.T, free chan *cluster, fate Fate, writes outcome)
 // hits returns the numbers of the writes to hit.
 func (s Sweep) hits(expected int) (numbers []int) {
 	if s.Sample == 0 {
-		for n := 1 + s.turn%s.Every; n <= expected; n += s.Every {
+		for n := 1 + (s.turn+s.Offset)%s.Every; n <= expected; n += s.Every {
 			numbers = append(numbers, n)
 		}
 		return numbers
@@ -206,7 +212,17 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	return hit
 }
 
-// outcome is the result of a life's first process.
+// add adds the writes of a process.
+func (o *outcome) add(p *process) {
+	for what, times := range p.writes {
+		o.all[what] += times
+	}
+	if p.hit != nil {
+		o.hit = p.hit
+	}
+}
+
+// outcome is the result of a life's first process, or of those that run at once.
 type outcome struct {
 	all tally
 	hit *Call
@@ -221,11 +237,17 @@ func (o outcome) count(f Fate) (n int) {
 		return 1000
 	}
 	for what, times := range o.all {
-		if f.counts(Call{To: strings.Split(what, ":")[0], Write: true}) {
+		if f.counts(callOf(what)) {
 			n += times
 		}
 	}
 	return n
+}
+
+// callOf returns the write that a String is of.
+func callOf(text string) Call {
+	to, what, _ := strings.Cut(text, ": ")
+	return Call{To: to, What: what, Write: true}
 }
 
 // live runs one life, in which the fate hits write n.
@@ -239,13 +261,16 @@ func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outco
 		t.Cleanup(func() { free <- c }) // after all later clean-ups
 		w := newWorld(t, c, s, fate, n)
 		processes := w.live(s.Begin)
-		o = outcome{all: processes[0].writes, hit: processes[0].hit}
-		for _, p := range processes {
+		o.all = tally{}
+		for i, p := range processes {
+			if i < max(1, s.Controllers) {
+				o.add(p)
+			}
 			if p.hit != nil {
 				t.Logf("the write of process %d was %s", p.number, p.hit)
 			}
 		}
-		o.again = len(processes) > 1 && processes[1].hit != nil
+		o.again = len(processes) > max(1, s.Controllers) && processes[max(1, s.Controllers)].hit != nil
 	})
 	return o
 }

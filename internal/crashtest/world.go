@@ -24,6 +24,9 @@ type World struct {
 	Client client.WithWatch // the scenario's own: no fate hits it
 	Node   string           // the node of pods, unless the scenario names another
 
+	// Active is how many controllers are to work at once; 0 is all. It is for Life.Start.
+	Active int
+
 	cluster  *rest.Config
 	patience time.Duration       // of Eventually
 	more     []client.ObjectList // the scenario's own kinds of objects
@@ -32,10 +35,11 @@ type World struct {
 	at       int
 	trail    *trail
 	history  *history
-	process  *process // the running process
+	running  []*process // the running process; or several
 
 	processes  []*process // all processes so far
-	restarting bool       // a process is replacing a stopped one
+	buried     map[*process]bool
+	restarting bool // a process is replacing a stopped one
 
 	mu      sync.Mutex
 	plugged map[string]string // port → pod
@@ -49,8 +53,9 @@ type World struct {
 
 func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 	return &World{
+		Active: s.Active, running: make([]*process, max(1, s.Controllers)),
 		T: t, Client: c.client, Node: cmp.Or(s.Node, "node-1"), patience: cmp.Or(s.Patience, patience), cluster: c.config, more: s.Kinds, fate: fate, at: at, trail: &trail{began: time.Now()},
-		plugged: map[string]string{}, atEnd: map[*process][]func(){}, made: map[string]int{},
+		plugged: map[string]string{}, buried: map[*process]bool{}, atEnd: map[*process][]func(){}, made: map[string]int{},
 	}
 }
 
@@ -58,10 +63,10 @@ func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 // except the effects of the scenario.
 func (w *World) Undisturbed() bool { return w.at == 0 }
 
-// Stopped returns how many controllers are stopped in this life, at most.
+// Stopped returns how many controllers are stopped in this life, at most, or paused until another one has their work.
 func (w *World) Stopped() int {
 	switch {
-	case w.at == 0 || !w.fate.Stops:
+	case w.at == 0 || !w.fate.Stops && !w.fate.Pauses:
 		return 0
 	case w.fate.Again:
 		return 2
@@ -104,16 +109,14 @@ func (w *World) Eventually(what string, ok func() bool) {
 	}
 }
 
-// start starts a controller without memory.
-func (w *World) start() {
+// start starts a controller without memory in the place of the i-th.
+func (w *World) start(i int, aim *aim) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
-	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
-	switch w.process = p; len(w.processes) {
-	case 0:
-		p.fate, p.at = w.fate, w.at
-	case 1:
-		p.fate, p.at = w.fate, w.fate.next(w.at)
+	p := &process{trail: w.trail, aim: aim, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
+	if len(w.running) > 1 {
+		p.name = fmt.Sprint("controller-", i)
 	}
+	w.running[i] = p
 	w.processes = append(w.processes, p)
 	p.number = len(w.processes)
 	w.trail.add(p, "starts")
@@ -122,24 +125,61 @@ func (w *World) start() {
 	}()
 }
 
+// startNext starts the controller that replaces the i-th.
+func (w *World) startNext(i int) {
+	next := &aim{fate: w.fate}
+	if len(w.processes) == len(w.running) {
+		next.at = w.fate.next(w.at)
+	}
+	w.start(i, next)
+}
+
+// ended reports whether a controller was stopped, or has ended after a pause.
+func (w *World) ended(p *process) bool {
+	w.T.Helper()
+	if p.isStopped() {
+		return true
+	}
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if !p.isStopped() && !p.hasPaused() {
+			w.T.Fatalf("the controller ended by itself: %v", err)
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// replace starts the next one of several controllers if one was stopped. The others work meanwhile. In every second life
+// nobody replaces it.
+func (w *World) replace() (replaced bool) {
+	w.T.Helper()
+	for i, p := range w.running {
+		if w.ended(p) && !w.buried[p] {
+			w.bury(p)
+			replaced = true
+			if w.at%2 == 1 {
+				w.startNext(i)
+			}
+		}
+	}
+	return replaced
+}
+
 // revive starts the next controller if this one was stopped, and reports whether it did. The next
 // one must serve everything that needs no cloud while the cloud is silent, and without asking for
 // its inventory.
 func (w *World) revive() bool {
 	w.T.Helper()
-	p := w.process
-	if !p.isStopped() {
-		select {
-		case err := <-p.ended:
-			p.ended <- err
-			if !p.isStopped() {
-				w.T.Fatalf("the controller ended by itself: %v", err)
-			}
-		default:
-			return false
-		}
+	if len(w.running) > 1 {
+		return w.replace()
 	}
-	w.bury(p)
+	if !w.ended(w.running[0]) {
+		return false
+	}
+	w.bury(w.running[0])
 	w.catchUp()
 	var served, then func()
 	if w.life.Restarting != nil && !w.restarting {
@@ -147,7 +187,7 @@ func (w *World) revive() bool {
 	}
 	// Or the previous process was stopped before it had served.
 	if served == nil {
-		w.start()
+		w.startNext(0)
 		return true
 	}
 	w.restarting = true
@@ -156,9 +196,9 @@ func (w *World) revive() bool {
 		w.unmute()
 		w.restarting = false
 	}()
-	w.start()
+	w.startNext(0)
 	served()
-	if calls := w.process.inventories(); len(calls) > 0 {
+	if calls := w.running[0].inventories(); len(calls) > 0 {
 		w.fault("a process that has just started asked the cloud what there is before it served: %v", calls)
 	}
 	then()
@@ -168,6 +208,9 @@ func (w *World) revive() bool {
 // bury waits until a stopped process has ended completely.
 func (w *World) bury(p *process) {
 	w.T.Helper()
+	if w.buried[p] {
+		return
+	}
 	select {
 	case err := <-p.ended:
 		p.ended <- err
@@ -185,6 +228,7 @@ func (w *World) bury(p *process) {
 	for _, f := range last {
 		f()
 	}
+	w.buried[p] = true
 	w.trail.add(p, "is over")
 }
 
