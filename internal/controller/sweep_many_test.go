@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,10 +98,59 @@ func emptyTable(w *crashtest.World) {
 	})
 }
 
+// gateKey is the key of a process's Gate in its context, if the process owns what never changes.
+type gateKey struct{}
+
+// TestKeysOfOneNamespaceInTwoProcesses: one process plans and makes the network and the Service of a namespace, and
+// another one the ports of its pods; of a second namespace, the other way round. Pods run, Services are served, and
+// nothing is left when the namespaces are gone.
+func TestKeysOfOneNamespaceInTwoProcesses(t *testing.T) {
+	s := sweepOf(t)
+	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}, &v1.KuryrNetworkList{}}
+	s.Controllers = 2
+	for _, name := range []string{"namespace", "modes", "tenants"} {
+		t.Run(name, func(t *testing.T) {
+			s.Begin = func(w *crashtest.World) crashtest.Life {
+				second := namespaceBucket(blueNamespace).With(shard.Bucket("node", w.Node))
+				if second.Has(shard.Bucket("namespace", redNamespace)) || second.Has(shard.Bucket("task", "networks")) {
+					w.T.Fatal("these names share a bucket: choose others")
+				}
+				return owning(w, beginOf(name)(w), shard.All().Minus(second), second)
+			}
+			s.Run(t)
+		})
+	}
+}
+
+// owning returns a life whose processes own some buckets each, always.
+func owning(w *crashtest.World, life crashtest.Life, buckets ...shard.Set) crashtest.Life {
+	start := life.Start
+	life.Start = func(ctx context.Context, cluster *rest.Config) error {
+		n, err := strconv.Atoi(strings.TrimPrefix(crashtest.NameOf(ctx), "controller-"))
+		if err != nil {
+			return err
+		}
+		gate := shards.NewGate(nil)
+		gate.Open(w.T.Context(), buckets[n], false)
+		return start(context.WithValue(ctx, gateKey{}, gate), cluster)
+	}
+	return life
+}
+
+func beginOf(name string) func(*crashtest.World) crashtest.Life {
+	for _, s := range scenarios {
+		if s.name == name {
+			return s.begin
+		}
+	}
+	panic("no scenario " + name)
+}
+
 // part is a controller process, alone or one of several.
 type part struct {
 	mgr     ctrl.Manager
-	replica *shards.Replica // nil: it is alone
+	owned   kube.Shards
+	replica *shards.Replica // nil: it is alone, or owns what never changes
 	backend sdn.Backend
 	err     error
 }
@@ -108,12 +158,15 @@ type part struct {
 // newPart prepares a process as kuryr controller does. A nil newClient is the usual one.
 func newPart(ctx context.Context, cluster *rest.Config, w *crashtest.World, cloud swept, newClient client.NewClientFunc) (p part) {
 	var fence openstack.Fence
-	if name := crashtest.NameOf(ctx); name != "" {
+	gate, fixed := ctx.Value(gateKey{}).(*shards.Gate)
+	if name := crashtest.NameOf(ctx); fixed {
+		p.owned = gate
+	} else if name != "" {
 		if p.replica, p.err = shards.New(ctx, shards.Options{Cluster: cluster, Namespace: "default", Identity: name, Active: w.Active}); p.err != nil {
 			return p
 		}
 		cluster.Wrap(p.replica.Fence)
-		fence = p.replica
+		p.owned, fence = p.replica, p.replica
 	}
 	scheme, err := controller.Scheme()
 	if err != nil {
@@ -137,9 +190,7 @@ func (p part) run(ctx context.Context, o controller.Options) error {
 	if p.err != nil {
 		return p.err
 	}
-	if p.replica != nil {
-		o.Shards = p.replica
-	}
+	o.Shards = p.owned
 	if err := controller.Setup(ctx, p.mgr, o); err != nil {
 		return err
 	}

@@ -45,11 +45,8 @@ func newNamespacesLife(w *crashtest.World, cloud *tenancy) *namespacesLife {
 	never := metav1.Duration{Duration: time.Hour}
 	l.settings = settings.Settings{
 		Pods: cloud.pods(), Pools: config.Pools{Batch: 1, Max: 1, TTL: never}, Services: cloud.services(),
-		Orphans: config.Orphans{Interval: metav1.Duration{Duration: 200 * time.Millisecond}, Grace: metav1.Duration{Duration: 300 * time.Millisecond}},
 	}
-	if w.Undisturbed() { // the collector must not repair anything in an undisturbed life
-		l.settings.Orphans = noLooks
-	}
+	l.settings.Orphans = orphans(w, config.Orphans{Interval: metav1.Duration{Duration: 200 * time.Millisecond}, Grace: metav1.Duration{Duration: 300 * time.Millisecond}})
 	l.settings.Services.CheckInterval = never
 	l.settings.Networks.AllowedModes = []string{string(v1.NetworkNamespace), string(v1.NetworkFlat)}
 	l.settings.Networks.Ranges, l.settings.Networks.PrefixLength = []string{"10.128.0.0/12"}, 26

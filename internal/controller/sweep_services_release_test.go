@@ -46,6 +46,9 @@ func newReleasedLife(w *crashtest.World, cloud memoryBalancing) *releasedLife {
 	l := &releasedLife{serviceLife: newServiceLife(w, cloud), memory: cloud}
 	// The collector finds what a stopped process has left, as after each release.
 	l.settings.Orphans.Interval, l.settings.Orphans.Grace = metav1.Duration{Duration: 200 * time.Millisecond}, metav1.Duration{Duration: 500 * time.Millisecond}
+	if w.Pauses() {
+		l.settings.Orphans = orphans(w, l.settings.Orphans)
+	}
 	l.settings.Services.ReleaseAfter = metav1.Duration{Duration: time.Second}
 	w.T.Cleanup(func() {
 		_ = w.Client.DeleteAllOf(l.ctx(), &corev1.Service{}, client.InNamespace(holderNamespace), client.HasLabels{v1.ClusterIPHolderLabel})

@@ -78,16 +78,24 @@ type podsLife struct {
 func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *podsLife {
 	l := &podsLife{w: w, cloud: newCloud(w)}
 	l.settings = settings.Settings{
-		Pods:    l.cloud.pods(),
-		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
-		Orphans: hurriedOrphans,
+		Pods:  l.cloud.pods(),
+		Pools: config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
 	}
-	if w.Undisturbed() { // the collector must not repair anything in an undisturbed life
-		l.settings.Orphans = noLooks
-	}
+	l.settings.Orphans = orphans(w, hurriedOrphans)
 	l.live = settings.NewLive(l.settings)
 	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}})
 	return l
+}
+
+// orphans returns how the collector looks in a life.
+func orphans(w *crashtest.World, hurried config.Orphans) config.Orphans {
+	switch {
+	case w.Undisturbed(): // the collector must not repair anything
+		return noLooks
+	case w.Pauses(): // the grace must be longer than any request takes, late ones included
+		hurried.Grace.Duration = 9 * time.Second
+	}
+	return hurried
 }
 
 // noLooks turns the comparisons of the collector off.

@@ -50,6 +50,11 @@ func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return instead(r, lost)
 	}
+	if err == nil && call.Write {
+		if err := k.p.terms.note(k.p, r, resp); err != nil {
+			return nil, err
+		}
+	}
 	if err == nil && r.URL.Query().Has("watch") {
 		s := &stream{ReadCloser: resp.Body, p: k.p, closed: make(chan struct{})}
 		go s.endOn(k.p.leaving())

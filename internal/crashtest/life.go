@@ -6,6 +6,7 @@ package crashtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,7 +116,10 @@ func (w *World) review() {
 		}
 	}
 	w.catchUp()
-	for _, fault := range w.history.check(append(portRules, w.life.Rules...)...) {
+	for _, fault := range w.history.check(append(slices.Clone(w.portRules()), w.life.Rules...)...) {
+		w.fault("at some time %s", fault)
+	}
+	for _, fault := range w.terms.check(w.history) {
 		w.fault("at some time %s", fault)
 	}
 }

@@ -20,6 +20,32 @@ import (
 // portRules hold for ports and pods at all times, in every scenario.
 var portRules = []Rule{portStays, onePortAPod, onePodAnAddress}
 
+// pausedRules hold instead if a controller is paused. It gives a pod a port, and that is executed after its successor
+// has given the pod another one: no version can prevent that. The second one goes back.
+var pausedRules = []Rule{secondPortReturns, onePodAnAddress}
+
+func (w *World) portRules() []Rule {
+	if w.Pauses() {
+		return pausedRules
+	}
+	return portRules
+}
+
+// secondPortReturns: as portStays, but a pod that has another port may lose one that is not plugged.
+func secondPortReturns(s State, old, now client.Object) []string {
+	if before, is := old.(*v1.KuryrPort); is && before.Status.Attachment == nil && before.Spec.PodRef != nil && s.holds(before.Spec.PodRef.UID, before.Name) {
+		return nil
+	}
+	return portStays(s, old, now)
+}
+
+// holds reports whether a pod has a KuryrPort besides one.
+func (s State) holds(uid types.UID, besides string) bool {
+	return slices.ContainsFunc(s.ports(), func(p *v1.KuryrPort) bool {
+		return p.Name != besides && p.Spec.PodRef != nil && p.Spec.PodRef.UID == uid && p.DeletionTimestamp.IsZero()
+	})
+}
+
 // portStays: a KuryrPort leaves its pod only after the pod is deleted or finished, and the port
 // is unplugged.
 func portStays(s State, old, now client.Object) (faults []string) {
@@ -120,7 +146,10 @@ func (w *World) portInUse(id string) string {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Sprintf("it could not be told whether its pod lives: %v", err)
 	}
-	if err == nil && pod.UID == ref.UID && !finished(&pod) {
+	second := w.Pauses() && slices.ContainsFunc(w.Ports(), func(p *v1.KuryrPort) bool {
+		return p.Name != id && p.Spec.PodRef != nil && p.Spec.PodRef.UID == ref.UID
+	})
+	if err == nil && pod.UID == ref.UID && !finished(&pod) && !second {
 		return fmt.Sprintf("pod %s has it", pod.Name)
 	}
 	return ""

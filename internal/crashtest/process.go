@@ -32,6 +32,7 @@ type process struct {
 	name   string // of one of several controllers; empty: it is alone
 	aim    *aim
 	trail  *trail
+	terms  *terms // nil if it is alone
 	cancel context.CancelFunc
 	ended  chan error    // delivers the result of Start
 	over   chan struct{} // closed when the process is stopped

@@ -35,6 +35,7 @@ type World struct {
 	at       int
 	trail    *trail
 	history  *history
+	terms    *terms
 	running  []*process // the running process; or several
 
 	processes  []*process // all processes so far
@@ -53,7 +54,7 @@ type World struct {
 
 func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 	return &World{
-		Active: s.Active, running: make([]*process, max(1, s.Controllers)),
+		Active: s.Active, terms: &terms{by: map[uint64]*process{}}, running: make([]*process, max(1, s.Controllers)),
 		T: t, Client: c.client, Node: cmp.Or(s.Node, "node-1"), patience: cmp.Or(s.Patience, patience), cluster: c.config, more: s.Kinds, fate: fate, at: at, trail: &trail{began: time.Now()},
 		plugged: map[string]string{}, buried: map[*process]bool{}, atEnd: map[*process][]func(){}, made: map[string]int{},
 	}
@@ -73,6 +74,10 @@ func (w *World) Stopped() int {
 	}
 	return 1
 }
+
+// Pauses reports whether a controller is paused in this life. Its late requests are executed after another one has taken
+// over, so nobody may delete what it has made until they are.
+func (w *World) Pauses() bool { return w.at > 0 && w.fate.Pauses }
 
 // fault reports a violation. It may be called from any goroutine.
 func (w *World) fault(format string, args ...any) {
@@ -114,6 +119,7 @@ func (w *World) start(i int, aim *aim) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
 	p := &process{trail: w.trail, aim: aim, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
 	if len(w.running) > 1 {
+		p.terms = w.terms
 		p.name = fmt.Sprint("controller-", i)
 	}
 	w.running[i] = p
