@@ -29,6 +29,10 @@ slice() { # NAME COMMAND: a command of the shell, as text
 slice "long tests" "make long"
 slice "sweep at every write: Services" "make sweep SWEEPS='Service|Release|SourceRanges'"
 slice "sweep at every write: pods, namespaces, tenants" "make sweep SWEEPS='Pods|Pool|Namespaces|Tenants'"
+for mode in ActivePassive Sharded; do
+	slice "sweep with two controllers: $mode, pods, Services" "make sweep SWEEPS=$mode SCENARIOS='pods|pool|Service.*'"
+	slice "sweep with two controllers: $mode, all else" "make sweep SWEEPS=$mode SCENARIOS='source.ranges|namespace|modes|tenants'"
+done
 slice "API server of the oldest Kubernetes" "make envtest-oldest"
 slice "nothing is decided by words" "make hashed"
 slice "race detector, controller" "make race CORE=./internal/controller CUT='-short -skip WhileWritesMeetTheirFate'"

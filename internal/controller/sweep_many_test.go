@@ -59,16 +59,18 @@ var scenarios = []struct {
 	{"tenants", func(w *crashtest.World) crashtest.Life { return newTenants(w, newTenancy(w, red, blue)).life() }},
 }
 
-// sweepMany sweeps with two controllers, of which some work. Every fifteenth write meets a fate, other ones for each
-// commit, and the scenarios take turns; with KURYR_SWEEP=all each write of each scenario.
+// sweepMany sweeps with two controllers, of which some work. A life takes ten seconds. With KURYR_SWEEP=all each write
+// of each scenario meets one of the fates. Otherwise each fate hits every fifteenth write; with -short one fate, in half of
+// the scenarios. All that takes turns, by the number of commits.
 func sweepMany(t *testing.T, turn, active int) {
 	s := sweepOf(t)
 	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}, &v1.KuryrNetworkList{}}
 	s.Controllers, s.Active, s.Patience = 2, active, time.Minute
+	s.Offset, _ = strconv.Atoi(os.Getenv("KURYR_SWEEP_OFFSET"))
+	t.Logf("KURYR_SWEEP_OFFSET=%d repeats this", s.Offset)
 	all := s.Every == 1
-	if !all {
-		s.Every = 15
-		s.Offset, _ = strconv.Atoi(os.Getenv("KURYR_SWEEP_OFFSET"))
+	if s.Every = 15; all {
+		s.Every = 3
 	}
 	fates := []crashtest.Fate{crashtest.StoppedBefore, crashtest.StoppedAfter, crashtest.Paused}
 	for i, scenario := range scenarios {
@@ -105,7 +107,7 @@ type gateKey struct{}
 // another one the ports of its pods; of a second namespace, the other way round. Pods run, Services are served, and
 // nothing is left when the namespaces are gone.
 func TestKeysOfOneNamespaceInTwoProcesses(t *testing.T) {
-	s := sweepOf(t)
+	s := undisturbed(t)
 	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}, &v1.KuryrNetworkList{}}
 	s.Controllers = 2
 	for _, name := range []string{"namespace", "modes", "tenants"} {

@@ -42,17 +42,12 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	})
 }
 
-// sweepOf returns a sweep without a scenario, on all API servers that the tests share: most of a
-// life is waiting. It disturbs every third write, with -short every ninth. It disturbs each with
+// sweepOf returns a sweep without a scenario. It disturbs every third write, with -short every ninth. It disturbs each with
 // KURYR_SWEEP=all, and every 18th with KURYR_SWEEP=few.
 func sweepOf(t *testing.T) crashtest.Sweep {
 	t.Helper()
-	apitest.Need(t)
-	scheme, err := controller.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := crashtest.Sweep{Clusters: everyLane(t), Scheme: scheme, Every: 3}
+	s := undisturbed(t)
+	s.Every = 3
 	if testing.Short() {
 		s.Every = 9
 	}
@@ -63,6 +58,18 @@ func sweepOf(t *testing.T) crashtest.Sweep {
 		s.Every = 18
 	}
 	return s
+}
+
+// undisturbed returns a sweep without a scenario, which disturbs nothing, on all API servers that the tests share: most
+// of a life is waiting.
+func undisturbed(t *testing.T) crashtest.Sweep {
+	t.Helper()
+	apitest.Need(t)
+	scheme, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crashtest.Sweep{Clusters: everyLane(t), Scheme: scheme}
 }
 
 // podsLife is the life of a few pods in one world.

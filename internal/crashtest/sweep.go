@@ -206,7 +206,8 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 			t.Errorf("in %d of %d lives only the next process was hit, too", again, total(hit))
 		}
 	}
-	for n := expected + 1; s.Sample == 0 && one(n); n++ {
+	// Of several controllers it differs by much, because one repeats what another has begun.
+	for n := expected + 1; s.Sample == 0 && s.Controllers < 2 && one(n); n++ {
 		t.Logf("there was one more write than expected: %d", n)
 	}
 	return hit
