@@ -60,8 +60,8 @@ var scenarios = []struct {
 }
 
 // sweepMany sweeps with two controllers, of which some work. A life takes ten seconds. With KURYR_SWEEP=all each write
-// of each scenario meets one of the fates. Otherwise each fate hits every fifteenth write; with -short one fate, in half of
-// the scenarios. All that takes turns, by the number of commits.
+// of each scenario meets one of the fates. Otherwise one fate hits every fifteenth write of half of the scenarios. All that
+// takes turns, by the number of commits.
 func sweepMany(t *testing.T, turn, active int) {
 	s := sweepOf(t)
 	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}, &v1.KuryrNetworkList{}}
@@ -81,12 +81,12 @@ func sweepMany(t *testing.T, turn, active int) {
 				life.Restarting = nil // it is about a cloud that is silent for a controller which is alone
 				return life
 			}
-			if all || !testing.Short() {
+			if all {
 				s.Run(t, fates...)
 				return
 			}
 			if (i+s.Offset)%2 != turn {
-				t.Skip("SKIPPED: each commit runs half of the scenarios, make long all")
+				t.Skip("SKIPPED: each commit runs half of the scenarios, make sweep all")
 			}
 			s.Run(t, fates[(i/2+s.Offset/s.Every)%len(fates)]) // each fate hits each write in time
 		})
