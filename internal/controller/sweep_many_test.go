@@ -5,7 +5,9 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -79,7 +81,7 @@ func sweepMany(t *testing.T, turn, active int) {
 				emptyTable(w)
 				life := scenario.begin(w)
 				life.Restarting = nil // it is about a cloud that is silent for a controller which is alone
-				return life
+				return withLate(w, life)
 			}
 			if all {
 				s.Run(t, fates...)
@@ -91,6 +93,38 @@ func sweepMany(t *testing.T, turn, active int) {
 			s.Run(t, fates[(i/2+s.Offset/s.Every)%len(fates)]) // each fate hits each write in time
 		})
 	}
+}
+
+// withLate returns a life that allows for the late request of a paused controller: it may make one more of a kind, which no
+// status names and which the collector deletes.
+func withLate(w *crashtest.World, life crashtest.Life) crashtest.Life {
+	if !w.Pauses() {
+		return life
+	}
+	life.Limits = maps.Clone(life.Limits)
+	for kind := range life.Limits {
+		life.Limits[kind]++
+	}
+	inUse := life.InUse
+	life.InUse = func(r crashtest.Resource) string {
+		if inUse == nil || !named(w, r.ID) {
+			return ""
+		}
+		return inUse(r)
+	}
+	return life
+}
+
+// named reports whether a status names a resource of the cloud.
+func named(w *crashtest.World, id string) bool {
+	for _, list := range []client.ObjectList{&v1.KuryrLoadBalancerList{}, &v1.KuryrNetworkList{}} {
+		err := w.Client.List(context.WithoutCancel(w.T.Context()), list)
+		text, _ := json.Marshal(list)
+		if err != nil || strings.Contains(string(text), id) {
+			return true
+		}
+	}
+	return false
 }
 
 // emptyTable makes the table of the controllers as if others had just given all away, so that nobody waits for them.
