@@ -150,6 +150,11 @@ MODEL ?= 5000
 model: ## Several controllers, by the real plan, through MODEL (5000) simulated schedules of faults
 	go test ./internal/plan/shard -run 'TestModel$$' -count=1 -v -timeout 60m -args -schedules $(MODEL)
 
+STOPS ?= 100
+.PHONY: stops
+stops: test-assets ## Controllers stopped and continued: STOPS (100) times where all work, and where one does
+	go test ./cmd/kuryr -run 'TestStoppedControllers$$' -count=1 -v -timeout 20m -args -stops $(STOPS)
+
 .PHONY: fuzz
 fuzz: ## Each fuzz target, or those below FUZZ_IN, for FUZZTIME (20s)
 	@hack/fuzz.sh $(FUZZTIME) $(FUZZ_IN)

@@ -39,6 +39,7 @@ slice "race detector, controller" "make race CORE=./internal/controller CUT='-sh
 slice "race detector, sweeps" "KURYR_SWEEP=few make race CORE=./internal/controller CUT='-short -run WhileWritesMeetTheirFate'"
 slice "race detector, all else" "make race CORE=\"\$(go list ./api/... ./cmd/... ./internal/... | grep -v '/internal/controller\$' | paste -sd' ') github.com/kuryr-go/kuryr/openstacksim/...\""
 slice "fuzz, model" "make fuzz FUZZTIME=$fuzz && make model MODEL=50000"
+slice "controllers stopped 200 times" "make stops"
 slice "benchmarks" "make bench"
 for release in 2025.1 zed; do
 	on="KURYR_BED_RELEASE=$release"
