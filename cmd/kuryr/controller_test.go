@@ -90,8 +90,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// held has somebody else lead, and returns what ends that, and what tells who leads.
-func held(t *testing.T, cluster *rest.Config) (release func(), holder func() string) {
+// held has somebody else lead, and returns what ends that, and what tells who leads, and what the table says.
+func held(t *testing.T, cluster *rest.Config) (release func(), holder, table func() string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cluster)
 	if err != nil {
@@ -113,13 +113,14 @@ func held(t *testing.T, cluster *rest.Config) (release func(), holder func() str
 			t.Fatal(err)
 		}
 	}
-	return release, func() string {
+	now := func() *coordinationv1.Lease {
 		now, err := leases.Get(t.Context(), shards.TableName, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return *now.Spec.HolderIdentity
+		return now
 	}
+	return release, func() string { return *now().Spec.HolderIdentity }, func() string { return now().Annotations["openstack.org/owners"] }
 }
 
 // The address of the leader's name is as in kuryr-kubernetes, with the port of its variable.
@@ -178,7 +179,7 @@ func TestControllerRuns(t *testing.T) {
 		err = reader.Get(t.Context(), client.ObjectKey{Name: v1.ClusterName}, &c)
 		return c, err
 	}
-	release, holder := held(t, server)
+	release, holder, table := held(t, server)
 	dir := t.TempDir()
 	kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kuryr.yaml")
 	configure := func(tail string) {
@@ -232,6 +233,8 @@ func TestControllerRuns(t *testing.T) {
 	release()
 	await(t, "this replica to lead", func() bool { return holder() != "" })
 	await(t, "the changed configuration, in the leader", taken(3))
+	configure("controllers: {active: 2}\n")
+	await(t, "the table to say how many are to work", func() bool { return strings.Contains(table(), `"active":2`) })
 	await(t, "the report that the cloud is away", func() bool {
 		c, err := cluster()
 		return err == nil && meta.IsStatusConditionFalse(c.Status.Conditions, v1.ConditionChecked)
