@@ -71,6 +71,10 @@ const (
 	// Of Events on the owner of resources: one with its mark is in a project that Kuryr does not use.
 	ReasonForeignMark = "ForeignMark"
 
+	// Of Events on the KuryrCluster: what became of a resource that no object named.
+	ReasonOrphanAdopted = "OrphanAdopted"
+	ReasonOrphanDeleted = "OrphanDeleted"
+
 	ReasonExternalNetworkFull = "ExternalNetworkFull"
 
 	// Of ConditionPlanned, in addition to those of package service.

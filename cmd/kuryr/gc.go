@@ -56,10 +56,7 @@ func gcCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.gone != "" || f.yes != "" {
-				return runClusterGone(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), f)
-			}
-			return runGC(cmd.Context(), cmd.OutOrStdout(), f)
+			return runGC(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), f)
 		},
 	}
 	flags := cmd.Flags()
@@ -72,17 +69,21 @@ func gcCommand() *cobra.Command {
 	return cmd
 }
 
-func runGC(ctx context.Context, w io.Writer, f gcFlags) error {
-	to, err := connect(ctx, f.config, f.kubeconfig, loadConfig)
+func runGC(ctx context.Context, in io.Reader, w io.Writer, f gcFlags) error {
+	connects := connect
+	if f.gone != "" || f.yes != "" {
+		connects = f.connectGone
+	}
+	to, err := connects(ctx, f.config, f.kubeconfig, loadConfig)
 	if err == nil {
 		err = f.check(to.config)
 	}
 	if err != nil {
 		return exit{exitUnknown, err}
 	}
-	live := settings.NewLive(*to.config)
 	cloud := withTenants(to.backend, func() []config.Project { return to.config.Projects }, nil)
-	run := gc{to.client, controller.Inventories(to.client, controller.Options{Settings: live}.With(cloud)), w, f}
+	all := controller.Inventories(to.client, controller.Options{Settings: settings.NewLive(*to.config)}.With(cloud))
+	run := gc{client: to.client, all: all, in: in, out: w, flags: f, patience: 2 * time.Minute, pause: 5 * time.Second}
 	return run.run(ctx)
 }
 
@@ -100,10 +101,13 @@ func (f *gcFlags) check(c *config.Config) error {
 
 // gc is one run of the command.
 type gc struct {
-	client client.Client
-	all    []*collector.Inventory
-	out    io.Writer
-	flags  gcFlags
+	client   client.Client
+	all      []*collector.Inventory
+	in       io.Reader
+	out      io.Writer
+	flags    gcFlags
+	patience time.Duration // how long deletions may make no progress
+	pause    time.Duration // between two tries
 }
 
 func (r *gc) run(ctx context.Context) error {
@@ -112,11 +116,21 @@ func (r *gc) run(ctx context.Context) error {
 		kube.Pause(ctx, r.flags.grace)
 		return ctx.Err()
 	}
-	judged, unsure := collector.Audit(ctx, r.client, r.all, wait, r.flags.deletes)
+	judged, fresh, unsure := collector.Audit(ctx, r.client, r.all, wait)
 	if ctx.Err() != nil {
 		return exit{exitUnknown, errors.Join(ctx.Err(), unsure)}
 	}
-	left := r.print(judged, time.Now())
+	deletes := r.flags.deletes
+	if r.flags.gone != "" {
+		var err error
+		if deletes, err = r.confirmed(judged, fresh, unsure); err != nil {
+			return exit{exitUnknown, err}
+		}
+	}
+	if deletes {
+		r.delete(ctx, judged)
+	}
+	left := r.print(judged)
 	if unsure != nil {
 		fmt.Fprintf(r.out, "Not all could be compared: %v\n", unsure)
 	}
@@ -129,8 +143,29 @@ func (r *gc) run(ctx context.Context) error {
 	return nil
 }
 
+// delete deletes what is to be deleted. It tries again what something still uses, as a load balancer
+// that Octavia is deleting, until nothing has gone for the time of r.patience.
+func (r *gc) delete(ctx context.Context, judged []collector.Judged) {
+	before, progress := len(judged)+1, time.Now()
+	for time.Since(progress) <= r.patience {
+		collector.Delete(ctx, r.client, judged)
+		left := 0
+		for i := range judged {
+			if judged[i].Verdict == collector.Deletes && !judged[i].Deleted {
+				left++
+			}
+		}
+		if left < before {
+			before, progress = left, time.Now()
+		}
+		if left == 0 || !kube.Pause(ctx, r.pause) {
+			return
+		}
+	}
+}
+
 // print prints what was judged, and returns how much is to be deleted and was not.
-func (r *gc) print(judged []collector.Judged, now time.Time) (left int) {
+func (r *gc) print(judged []collector.Judged) (left int) {
 	count := map[string]int{}
 	t := tabwriter.NewWriter(r.out, 0, 8, 3, ' ', 0)
 	for i := range judged {
@@ -138,14 +173,16 @@ func (r *gc) print(judged []collector.Judged, now time.Time) (left int) {
 		if i == 0 {
 			fmt.Fprintln(t, "ACTION\tKIND\tID\tNAME\tOWNER\tAGE\tWHY")
 		}
-		does, why := map[collector.Verdict]string{
-			collector.Adopts: "would be adopted", collector.Deletes: "would be deleted", collector.Leaves: "left",
-		}[j.Verdict], j.Why
+		does, why := "left", j.Why
 		switch {
 		case j.Deleted:
 			does = "deleted"
 		case j.Err != nil:
-			does, why = "left", j.Err.Error()
+			why = j.Err.Error()
+		case j.Verdict == collector.Adopts:
+			does = "would be adopted"
+		case j.Verdict == collector.Deletes:
+			does = "would be deleted"
 		}
 		if !j.Deleted && (j.Verdict == collector.Deletes || j.Err != nil) {
 			left++
@@ -153,18 +190,15 @@ func (r *gc) print(judged []collector.Judged, now time.Time) (left int) {
 		count[does]++
 		age := "-"
 		if !j.Created.IsZero() {
-			age = duration.HumanDuration(now.Sub(j.Created))
+			age = duration.HumanDuration(time.Since(j.Created))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", does, j.Kind.Name, j.ID, dash(j.Name), dash(j.Owner.String()), age, why)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(r.out, "\nLeft over: %d. Would be deleted: %d, deleted: %d, would be adopted by the controllers: %d, left: %d.\n",
 		len(judged), count["would be deleted"], count["deleted"], count["would be adopted"], count["left"])
-	switch {
-	case count["would be deleted"] > 0:
+	if count["would be deleted"] > 0 && r.flags.gone == "" {
 		fmt.Fprintln(r.out, "Nothing was done: run it again with --delete to delete it.")
-	case count["deleted"] > 0:
-		fmt.Fprintln(r.out, "Run it again when load balancers are gone: what they use is found after them.")
 	}
 	return left
 }

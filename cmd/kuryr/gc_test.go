@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -38,6 +39,7 @@ type gcBed struct {
 	here                                  *openstack.Backend
 	pods, podSubnet, vips, public, tenant string
 	objects                               []client.Object
+	api                                   client.Client
 }
 
 // collections are where the bed looks for resources.
@@ -74,10 +76,10 @@ func (b *gcBed) backend(cloud, cluster string) *openstack.Backend {
 
 // plant has a cluster make n resources of each kind, for objects whose names begin so, and returns
 // their IDs by kind.
-func (b *gcBed) plant(of *openstack.Backend, name string, n int) map[sdn.RemnantKind][]string {
+func (b *gcBed) plant(of *openstack.Backend, name string, n int) map[string][]string {
 	b.t.Helper()
-	ctx, made := b.t.Context(), map[sdn.RemnantKind][]string{}
-	add := func(kind sdn.RemnantKind, id string, err error) {
+	ctx, made := b.t.Context(), map[string][]string{}
+	add := func(kind string, id string, err error) {
 		b.t.Helper()
 		b.must(err)
 		made[kind] = append(made[kind], id)
@@ -85,47 +87,47 @@ func (b *gcBed) plant(of *openstack.Backend, name string, n int) map[sdn.Remnant
 	ports, err := of.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: name}, sdn.PortRequest{SubnetIDs: []string{b.podSubnet}}, n)
 	b.must(err)
 	for _, p := range ports {
-		add(sdn.RemnantPort, p.ID, nil)
+		add("port", p.ID, nil)
 	}
 	for i := range n {
 		service := sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: "default", Name: fmt.Sprintf("%s-%d", name, i)}
 		namespace := sdn.Owner{Kind: sdn.KindNetwork, Namespace: fmt.Sprintf("%s-%d", name, i), Name: "network"}
 		lb, err := of.CreateLoadBalancer(ctx, service, sdn.LoadBalancer{Name: service.Name, Provider: "ovn", VIP: v1.VIPAddress{SubnetID: b.vips}})
-		add(sdn.RemnantLoadBalancer, lb.ID, err)
+		add("load balancer", lb.ID, err)
 		ip, err := of.CreateFloatingIP(ctx, service, sdn.FloatingIPRequest{NetworkID: b.public})
-		add(sdn.RemnantFloatingIP, ip.ID, err)
+		add("floating IP", ip.ID, err)
 		group, err := of.EnsureSecurityGroup(ctx, service, sdn.SecurityGroup{Name: "kuryr-" + service.Name})
-		add(sdn.RemnantSecurityGroup, group.ID, err)
+		add("security group", group.ID, err)
 		network, err := of.CreateNetwork(ctx, namespace, sdn.NetworkSpec{Name: "uid/" + namespace.Namespace})
-		add(sdn.RemnantNetwork, network.ID, err)
+		add("network", network.ID, err)
 		subnet, err := of.CreateSubnet(ctx, namespace, sdn.SubnetSpec{NetworkID: network.ID, Name: "uid", IPVersion: 4, Prefix: netip.MustParsePrefix("10.3.0.0/24")})
-		add(sdn.RemnantSubnet, subnet.ID, err)
+		add("subnet", subnet.ID, err)
 		router, err := of.CreateRouter(ctx, namespace, sdn.RouterSpec{Name: "uid/" + namespace.Namespace, Gateway: sdn.Gateway{NetworkID: b.public}})
-		add(sdn.RemnantRouter, router.ID, err)
+		add("router", router.ID, err)
 		b.must(of.AddRouterInterface(ctx, router.ID, subnet.ID))
 	}
 	return made
 }
 
 // named makes the objects that name what was planted.
-func (b *gcBed) named(name string, made map[sdn.RemnantKind][]string) {
-	for i := range made[sdn.RemnantPort] {
+func (b *gcBed) named(name string, made map[string][]string) {
+	for i := range made["port"] {
 		meta := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, i)}
 		klb := &v1.KuryrLoadBalancer{ObjectMeta: meta}
-		klb.Status.SecurityGroupID = made[sdn.RemnantSecurityGroup][i]
+		klb.Status.SecurityGroupID = made["security group"][i]
 		kn := &v1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: meta.Name, Name: "network"}, Spec: v1.KuryrNetworkSpec{Mode: v1.NetworkNamespace, Router: &v1.NetworkRouter{}}}
-		kn.Status.NetworkID, kn.Status.RouterID = made[sdn.RemnantNetwork][i], made[sdn.RemnantRouter][i]
-		b.objects = append(b.objects, klb, kn, &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: made[sdn.RemnantPort][i]}})
+		kn.Status.NetworkID, kn.Status.RouterID = made["network"][i], made["router"][i]
+		b.objects = append(b.objects, klb, kn, &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: made["port"][i]}})
 	}
 }
 
-// lookAlikes makes what looks like the cluster's, but is other people's.
+// lookAlikes makes what looks like the cluster's, but is other people's: n of each kind, or more.
 func (b *gcBed) lookAlikes(n int) {
 	b.t.Helper()
-	b.plant(b.backend("kuryr", "other"), "lost", n)
-	b.plant(b.backend("kuryr", "here2"), "lost", 1)
+	b.plant(b.backend("kuryr", "other"), "lost", n-n/2)
+	b.plant(b.backend("kuryr", "here2"), "lost", n/2)
 	mark := "kuryr.cluster=here kuryr.owner=kuryrnetwork/a/network"
-	for i := range n {
+	for i := range min(n, 20) { // also what has no mark, or has it in its name only
 		for _, name := range []string{fmt.Sprintf("uid/lost-%d", i), mark} {
 			id := b.make("network", map[string]any{"name": name})
 			b.make("subnet", map[string]any{"name": name, "network_id": id, "cidr": "10.4.0.0/24", "ip_version": 4})
@@ -166,7 +168,7 @@ func (b *gcBed) ids() map[string]bool {
 	return out
 }
 
-func flat(made map[sdn.RemnantKind][]string) []string {
+func flat(made map[string][]string) []string {
 	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(made))...)))
 }
 
@@ -188,16 +190,17 @@ func (b *gcBed) gone(before map[string]bool, want []string) {
 // gc runs the command, and returns the IDs of the lines with an action, its output and its exit code.
 func (b *gcBed) gc(deletes bool, action string) (ids []string, out string, code int) {
 	b.t.Helper()
-	scheme, err := controller.Scheme()
-	b.must(err)
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(b.objects...).WithStatusSubresource().Build()
-	live := settings.NewLive(config.Config{Services: config.Services{SubnetIDs: []string{b.vips}}, Orphans: config.Orphans{Grace: metav1.Duration{Duration: time.Millisecond}}})
-	var text bytes.Buffer
-	run := gc{api, controller.Inventories(api, controller.Options{Settings: live}.With(withTenants(b.here, func() []config.Project { return nil }, nil))), &text, gcFlags{deletes: deletes, grace: 10 * time.Millisecond}}
-	err = run.run(b.t.Context())
-	var e exit
-	errors.As(err, &e)
-	return idsAfter(text.String(), action), text.String(), e.code
+	run := b.command(b.api, gcFlags{deletes: deletes, grace: 10 * time.Millisecond})
+	err := run.run(b.t.Context())
+	text := run.out.(*bytes.Buffer).String()
+	return idsAfter(text, action), text, exitCodeOf(err)
+}
+
+// command returns a run of the command with an API server.
+func (b *gcBed) command(api client.Client, flags gcFlags) *gc {
+	live := settings.NewLive(config.Config{Services: config.Services{SubnetIDs: []string{b.vips}}, Orphans: config.Orphans{Grace: metav1.Duration{Duration: flags.grace}}})
+	all := controller.Inventories(api, controller.Options{Settings: live}.With(withTenants(b.here, func() []config.Project { return nil }, nil)))
+	return &gc{client: api, all: all, out: &bytes.Buffer{}, flags: flags, patience: time.Second, pause: 10 * time.Millisecond}
 }
 
 // idsAfter returns the IDs of lines that begin so.
@@ -221,28 +224,41 @@ func columnsOf(line string) (out []string) {
 	return out
 }
 
-// 500 resources of all kinds that no object names are found and deleted, and nothing else. What is
-// shown first is what is deleted.
+// All resources of each kind that no object names are found and deleted, and none of as many others of
+// each kind. What is shown first is what is deleted, and an Event tells of each.
 func TestGC(t *testing.T) {
 	b := newGCBed(t)
-	const each = 72 // of seven kinds
-	planted := b.plant(b.here, "lost", each)
-	b.named("kept", b.plant(b.here, "kept", 20))
-	b.lookAlikes(20)
-	b.objects = append(b.objects, &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1.KuryrPortPoolSpec{Key: v1.PoolKey{VIFType: "bridge"}}})
-	usable := b.plant(b.here, "pool", 1) // the controllers can use the port
-	adoptable := usable[sdn.RemnantPort]
-	before := b.ids()
-	if n := len(before) - len(flat(planted)); n < 500 {
-		t.Errorf("%d resources are not left over, want 500 or more", n)
+	each := 500
+	if testing.Short() {
+		each = 25
 	}
+	step := func(what string) func() {
+		began := time.Now()
+		return func() { t.Logf("%d of each kind: %s: %s", each, what, time.Since(began).Round(time.Millisecond)) }
+	}
+	done := step("planted")
+	planted := b.plant(b.here, "lost", each)
+	kept := b.plant(b.here, "kept", 20)
+	b.lookAlikes(each)
+	usable := b.plant(b.here, "pool", 1) // the controllers can use the port
+	adoptable := usable["port"]
+	b.named("kept", kept)
+	b.start(&v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1.KuryrPortPoolSpec{Key: v1.PoolKey{VIFType: "bridge"}}},
+		&v1.KuryrCluster{ObjectMeta: metav1.ObjectMeta{Name: v1.ClusterName, UID: "c"}})
+	before := b.ids()
+	if n := len(before) - len(flat(planted)); n < 7*each {
+		t.Errorf("%d resources are not left over, want %d or more", n, 7*each)
+	}
+	done()
 
 	want := slices.Concat(flat(planted), flat(usable))
 	want = slices.DeleteFunc(want, func(id string) bool {
-		return slices.Contains(adoptable, id) || slices.Contains(planted[sdn.RemnantSubnet], id) || slices.Contains(usable[sdn.RemnantSubnet], id)
+		return slices.Contains(adoptable, id) || slices.Contains(planted["subnet"], id) || slices.Contains(usable["subnet"], id)
 	})
 	slices.Sort(want)
+	done = step("shown")
 	shown, out, code := b.gc(false, "would be deleted")
+	done()
 	if diff := cmp.Diff(want, shown); diff != "" || code != exitLeftOver {
 		t.Errorf("exit code %d; shown (-want +got):\n%s", code, diff)
 	}
@@ -251,68 +267,134 @@ func TestGC(t *testing.T) {
 	}
 	b.gone(before, []string{})
 
+	done = step("deleted")
 	deleted, out, code := b.gc(true, "deleted")
+	done()
 	if diff := cmp.Diff(shown, deleted); diff != "" || code != 0 {
 		t.Errorf("exit code %d, %s; deleted (-shown +deleted):\n%s", code, out[strings.LastIndex(out, "Left over"):], diff)
 	}
 	all := slices.DeleteFunc(slices.Concat(flat(planted), flat(usable)), func(id string) bool { return slices.Contains(adoptable, id) })
 	slices.Sort(all)
 	b.gone(before, all)
+	if diff := cmp.Diff(deleted, b.told()); diff != "" {
+		t.Errorf("resources with an Event (-deleted +Event):\n%s", diff)
+	}
 	if again, out, code := b.gc(true, "deleted"); len(again) > 0 || code != 0 {
 		t.Errorf("a second run has deleted %v, exit code %d\n%s", again, code, out)
 	}
 }
 
+// start makes an API server with the bed's objects and more.
+func (b *gcBed) start(more ...client.Object) {
+	scheme, err := controller.Scheme()
+	b.must(err)
+	b.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(b.objects, more...)...).WithStatusSubresource().Build()
+}
+
+// told returns the resources of which an Event on the KuryrCluster says that they were deleted.
+func (b *gcBed) told() []string {
+	b.t.Helper()
+	var list eventsv1.EventList
+	b.must(b.api.List(b.t.Context(), &list))
+	ids := []string{}
+	for i := range list.Items {
+		e := &list.Items[i]
+		id := strings.TrimPrefix(e.Name, "orphan-")
+		if e.Reason != v1.ReasonOrphanDeleted || e.Regarding.Kind != "KuryrCluster" || e.Regarding.UID != "c" || e.Namespace != "default" || !strings.Contains(e.Note, id) {
+			b.t.Errorf("Event %+v", e)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // goneRun returns a run of --cluster-gone for the bed's cluster. answer is what the person types.
-func (b *gcBed) goneRun(answer string, grace time.Duration) (run clusterGone, out *bytes.Buffer) {
-	out = &bytes.Buffer{}
-	return clusterGone{
-		clouds: []remainsCloud{b.here}, in: strings.NewReader(answer), out: out,
-		flags: gcFlags{gone: "here", grace: grace}, patience: time.Second, pause: 10 * time.Millisecond,
-	}, out
+func (b *gcBed) goneRun(answer, yes string) (run *gc, out *bytes.Buffer) {
+	run = b.command(noObjects{}, gcFlags{gone: "here", yes: yes, grace: 10 * time.Millisecond})
+	run.in = strings.NewReader(answer)
+	return run, run.out.(*bytes.Buffer)
 }
 
 // All that a cluster has left is deleted, whatever its state, and nothing of others. A network with
-// somebody else's port stays with its router, and the reason is printed.
+// somebody else's port stays with its router, and the reason is printed. A floating IP goes with its
+// load balancer.
 func TestClusterGone(t *testing.T) {
 	b := newGCBed(t)
 	planted := b.plant(b.here, "web", 20)
+	lb, err := b.here.LoadBalancer(t.Context(), planted["load balancer"][0])
+	b.must(err)
+	router := b.make("router", map[string]any{"name": "people", "external_gateway_info": map[string]any{"network_id": b.public}})
+	b.must(b.here.AddRouterInterface(t.Context(), router, b.vips))
+	b.must(b.here.Associate(t.Context(), planted["floating IP"][0], lb.VIPPortID))
 	b.lookAlikes(10)
-	server := b.make("port", map[string]any{"network_id": planted[sdn.RemnantNetwork][0], "device_owner": "compute:nova"})
+	server := b.make("port", map[string]any{"network_id": planted["network"][0], "device_owner": "compute:nova"})
 	before := b.ids()
 
-	run, _ := b.goneRun("here\n", time.Hour)
-	if err := run.run(t.Context()); err == nil || !strings.Contains(err.Error(), "a controller of the cluster may still run") {
-		t.Errorf("with resources made just now: %v, want a refusal", err)
-	}
 	for _, answer := range []string{"", "her\n", "yes\n"} {
-		run, _ = b.goneRun(answer, 0)
+		run, out := b.goneRun(answer, "")
 		if err := run.run(t.Context()); exitCodeOf(err) != exitLeftOver {
 			t.Errorf("with answer %q: %v, want exit code %d", answer, err, exitLeftOver)
+		}
+		for kind, ids := range planted {
+			if kind != "subnet" && !strings.Contains(out.String(), ids[0]) {
+				t.Errorf("the list does not have %s %s", kind, ids[0])
+			}
 		}
 	}
 	b.gone(before, []string{})
 
-	run, out := b.goneRun("here\n", 0)
+	run, out := b.goneRun("here\n", "")
 	if err := run.run(t.Context()); exitCodeOf(err) != exitLeftOver {
 		t.Errorf("run: %v, want exit code %d", err, exitLeftOver)
 	}
-	stays := []string{planted[sdn.RemnantNetwork][0], planted[sdn.RemnantSubnet][0], planted[sdn.RemnantRouter][0]}
-	for _, id := range stays {
-		if !strings.Contains(out.String(), id+": ") {
-			t.Errorf("%s stays without a reason", id)
+	network, routed := planted["network"][0], planted["router"][0]
+	for id, why := range map[string]string{network: server, routed: "in use"} {
+		if lines := idsAfter(out.String(), "left"); !slices.Contains(lines, id) || !strings.Contains(out.String(), why) {
+			t.Errorf("%s stays without the reason %q:\n%s", id, why, out)
 		}
 	}
-	b.gone(before, slices.DeleteFunc(flat(planted), func(id string) bool { return slices.Contains(stays, id) }))
+	b.gone(before, slices.DeleteFunc(flat(planted), func(id string) bool { return id == network || id == routed || id == planted["subnet"][0] }))
 
 	b.delete("networking/v2.0/ports/" + server)
-	run, out = b.goneRun("", 0)
-	run.flags.yes = "here"
+	run, out = b.goneRun("", "here")
 	if err := run.run(t.Context()); err != nil {
 		t.Errorf("after the server has gone: %v\n%s", err, out)
 	}
 	b.gone(before, slices.Sorted(slices.Values(flat(planted))))
 }
+
+// A cluster whose controller makes or changes something between the comparisons is not gone.
+func TestClusterGoneThatWorks(t *testing.T) {
+	for what, does := range map[string]func(b *gcBed, port string) error{
+		"a new network": func(b *gcBed, _ string) error {
+			_, err := b.here.CreateNetwork(b.t.Context(), sdn.Owner{Kind: sdn.KindNetwork, Namespace: "a", Name: "network"}, sdn.NetworkSpec{Name: "uid/a"})
+			return err
+		},
+		"a changed port": func(b *gcBed, port string) error {
+			return b.here.UpdatePort(b.t.Context(), port, sdn.PortUpdate{Name: new("default/web")})
+		},
+	} {
+		b := newGCBed(t)
+		planted := b.plant(b.here, "web", 1)
+		before := b.ids()
+		run, _ := b.goneRun("", "here")
+		run.out = writerFunc(func(text []byte) (int, error) {
+			if strings.HasPrefix(string(text), "Compared once") {
+				b.must(does(b, planted["port"][0]))
+			}
+			return len(text), nil
+		})
+		if err := run.run(t.Context()); exitCodeOf(err) != exitUnknown || !strings.Contains(err.Error(), "a controller of the cluster may still run") {
+			t.Errorf("%s: %v, want a refusal", what, err)
+		}
+		b.gone(before, []string{})
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
 
 func (b *gcBed) delete(path string) {
 	b.t.Helper()

@@ -8,7 +8,6 @@ package openstack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -44,7 +43,6 @@ var (
 	_ sdn.Backend   = (*Backend)(nil)
 	_ sdn.Survey    = (*Backend)(nil)
 	_ sdn.Installer = (*Backend)(nil)
-	_ sdn.Remains   = (*Backend)(nil)
 )
 
 var clusterIDForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
@@ -77,13 +75,3 @@ func (b *Backend) As(cloud, projectID string) *Backend {
 // SetShare limits b, and all that share its limits, to a part of them, from 0 to 1: other processes send
 // requests to the same cloud. It is 1 at first. With 0 a few requests are still sent, one at a time.
 func (b *Backend) SetShare(share float64) { b.client.SetShare(share) }
-
-// Marked implements sdn.Remains.
-func (b *Backend) Marked(ctx context.Context) ([]sdn.Remnant, error) {
-	balancers, err := b.MarkedBalancers(ctx)
-	if err != nil && !errors.Is(err, sdn.ErrNoService) {
-		return nil, fmt.Errorf("listing load balancers: %w", err)
-	}
-	others, err := b.Neutron.Marked(ctx)
-	return append(balancers, others...), err
-}

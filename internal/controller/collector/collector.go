@@ -41,7 +41,8 @@ import (
 // Kind is a kind of cloud resource. Several goroutines may call Wanted, Adopt and Delete
 // concurrently, for different resources.
 type Kind struct {
-	Name string // in logs and metrics
+	Name string // in logs, metrics and Events
+	From source // for Events
 
 	// Making is held for the owner of a resource while the resource is deleted: the owner cannot find
 	// it by its mark, and name it, after Wanted was asked. A precondition cannot do that, as the cloud
@@ -66,10 +67,11 @@ type Kind struct {
 // errUsed: a resource is in use, so it is deleted later. It is not reported.
 var errUsed = errors.New("the resource is in use")
 
-// ifUsed returns errUsed for an error of the SDN that says so.
+// ifUsed adds errUsed to an error of the SDN that says so.
 func ifUsed(err error) error {
-	if errors.Is(err, sdn.ErrConflict) {
-		return errUsed
+	var pending *sdn.PendingError
+	if errors.Is(err, sdn.ErrConflict) || errors.As(err, &pending) {
+		return fmt.Errorf("%w: %w", errUsed, err)
 	}
 	return err
 }
@@ -277,6 +279,8 @@ func (v *Inventory) remember(found Findings) (again bool, due []*leftover, faile
 		l, before := v.unnamed[r.ID]
 		if !before {
 			l = &leftover{since: now}
+		} else if l.Revision != r.Revision { // somebody works with it
+			l.since = now
 		}
 		unnamed[r.ID], l.Resource = l, r
 		switch {
@@ -392,21 +396,45 @@ func (r Resource) decide(ctx context.Context, before bool) (asked bool, err erro
 			return false, err
 		}
 		log.Info("adopted a resource that no object named")
-		if r.Kind.Adopted != nil {
-			r.Kind.Adopted.Inc()
-		}
+		r.did(ctx, v1.ReasonOrphanAdopted, r.Kind.WhyAdopt)
 		return true, nil
 	}
 	switch err := r.Kind.Delete(ctx, r); {
 	case errors.Is(err, errUsed):
+		log.V(1).Info("a resource that no object names is in use, so it stays", "because", err.Error())
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("cannot delete it: %w", err)
 	case !before:
 		log.Info("deleted a resource that no object named")
-		r.Kind.Deleted.Inc()
+		r.did(ctx, v1.ReasonOrphanDeleted, r.Kind.WhyDelete)
 	}
 	return true, nil
+}
+
+// did counts a resource that was adopted or deleted, and writes an Event on the KuryrCluster: the
+// owner is gone. Its name has the resource's ID, so there is one for each resource. As each follows a
+// request to the cloud, they are limited as these are. Without a KuryrCluster there is no Event.
+func (r Resource) did(ctx context.Context, reason, why string) {
+	count := r.Kind.Deleted
+	if reason == v1.ReasonOrphanAdopted {
+		count = r.Kind.Adopted
+	}
+	if count != nil {
+		count.Inc()
+	}
+	if r.Kind.From == nil {
+		return
+	}
+	var on v1.KuryrCluster
+	err := r.Kind.From.GetAPIReader().Get(ctx, client.ObjectKey{Name: v1.ClusterName}, &on)
+	if err == nil {
+		note := fmt.Sprintf("%s %s (%s) of %s, which no object named: %s", r.Kind.Name, r.ID, r.Name, r.Owner, why)
+		err = kube.Announce(ctx, r.Kind.From.GetClient(), "orphan-"+r.ID, kube.Reference(&on, "KuryrCluster"), reason, "Collect", note)
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !kube.NotServed(err) {
+		ctrl.LoggerFrom(ctx).Info("the Event on the KuryrCluster is missing", "because", err.Error())
+	}
 }
 
 // owner reads the object that a resource was created for. It reports whether the object exists.

@@ -5,7 +5,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -59,7 +58,7 @@ type GroupOptions struct {
 func SecurityGroups(from source, o GroupOptions) *Inventory {
 	g := &securityGroups{GroupOptions: o, client: from.GetClient(), live: from.GetAPIReader(), there: true}
 	wanted := func(ctx context.Context, r Resource) (bool, error) { return g.named(ctx, g.live, r) }
-	g.kind = &Kind{Name: "security group", Making: o.Making, Wanted: wanted, Delete: g.delete, WhyDelete: "no KuryrLoadBalancer names it"}
+	g.kind = &Kind{Name: "security group", From: from, Making: o.Making, Wanted: wanted, Delete: g.delete, WhyDelete: "no KuryrLoadBalancer names it"}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
 	return &Inventory{Name: "securitygroups", Settings: o.Settings, Shards: o.Shards, comparison: g}
 }
@@ -137,10 +136,5 @@ func (g *securityGroups) named(ctx context.Context, from client.Reader, r Resour
 
 // delete deletes a group, unless a port still has it.
 func (g *securityGroups) delete(ctx context.Context, r Resource) error {
-	err := g.Cloud.DeleteSecurityGroup(ctx, r.ID)
-	var pending *sdn.PendingError
-	if errors.As(err, &pending) {
-		return errUsed
-	}
-	return err
+	return ifUsed(g.Cloud.DeleteSecurityGroup(ctx, r.ID))
 }

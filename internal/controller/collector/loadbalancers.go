@@ -40,7 +40,7 @@ type LoadBalancerOptions struct {
 	Settings    *settings.Live
 	Shards      kube.Shards
 	Applier     balancerApplier
-	Thorough    bool // it is compared also if no object and no setting asks for load balancers
+	Thorough    bool // for a command: it is compared also if no object and no setting asks for load balancers
 }
 
 const ownerGone = "its KuryrLoadBalancer is gone"
@@ -60,7 +60,7 @@ func LoadBalancers(from source, o LoadBalancerOptions) *Inventory {
 	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP, WhyAdopt: "another port has it, so it only loses its mark", WhyDelete: ownerGone}
 	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: r.freeVIP, WhyDelete: "Octavia has left it; it has no load balancer"}
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
-		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
+		k.From, k.Deleted = from, balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
 	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Shards: o.Shards, comparison: r}
 }
@@ -184,13 +184,15 @@ func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoad
 		}
 	}
 	for _, f := range is.floating {
-		serves := f.PortID != "" && (is.balancersLack != nil || slices.ContainsFunc(is.balancers, func(lb sdn.LoadBalancerSummary) bool {
+		serves := f.PortID != "" && slices.ContainsFunc(is.balancers, func(lb sdn.LoadBalancerSummary) bool {
 			return lb.Owner == f.Owner && lb.VIPPortID == f.PortID
-		}))
-		// A floating IP that serves a load balancer is deleted after the load balancer.
-		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !serves {
+		})
+		// A floating IP that serves a load balancer is deleted after the load balancer. A command that
+		// deletes both shows both.
+		waits := f.PortID != "" && is.balancersLack != nil || serves && !r.Thorough
+		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !waits {
 			left := ownedBy(f.Owner, r.floating, f.ID)
-			left.Name, left.Elsewhere = f.Address, f.PortID != ""
+			left.Name, left.Elsewhere = f.Address, f.PortID != "" && !serves
 			all = append(all, left)
 		}
 	}

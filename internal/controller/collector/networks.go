@@ -56,8 +56,8 @@ type NetworkCloud interface {
 // list compares all networks; it shows no subnets. Another one compares all routers.
 func Networks(from source, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: from.GetClient(), live: from.GetAPIReader(), routed: o.Thorough}
-	n.network = &Kind{Name: "network", Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted, WhyDelete: unnamedNetwork}
-	n.router = &Kind{Name: "router", Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted, WhyDelete: unnamedNetwork}
+	n.network = &Kind{Name: "network", From: from, Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted, WhyDelete: unnamedNetwork}
+	n.router = &Kind{Name: "router", From: from, Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted, WhyDelete: unnamedNetwork}
 	return &Inventory{Name: "networks", Settings: o.Settings, Shards: o.Shards, comparison: n}
 }
 
@@ -168,8 +168,7 @@ func (n *networks) delete(ctx context.Context, r Resource) error {
 		return err
 	}
 	if len(used) > 0 { // a port that lost the router would be cut off while it keeps the network
-		ctrl.LoggerFrom(ctx).Info("a network that is left over has ports, so it stays", "network", r.ID, "ports", len(used), "example", used[0].ID, "deviceOwner", used[0].DeviceOwner)
-		return errUsed
+		return fmt.Errorf("%w: port %s of %q and %d others are in it", errUsed, used[0].ID, used[0].DeviceOwner, len(used)-1)
 	}
 	for _, s := range is.Subnets {
 		for _, router := range s.RouterIDs {

@@ -77,7 +77,7 @@ func AddPorts(mgr ctrl.Manager, o PortOptions) error {
 func Ports(from source, o PortOptions) *Inventory {
 	r := &ports{PortOptions: o, client: from.GetClient(), live: from.GetAPIReader()}
 	r.kind = &Kind{
-		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
+		Name: "port", From: from, Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
 		Adopted: portsAdopted, Deleted: orphansDeleted,
 		WhyAdopt: "its pool can use it", WhyDelete: "no KuryrPort names it, and no pool can use it",
 	}

@@ -4,6 +4,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -55,7 +56,7 @@ func Reference(obj client.Object, kind string) *corev1.ObjectReference {
 	}
 }
 
-// Announce creates an Event of type Warning about an object, in the object's namespace, unless the API
+// Announce creates an Event of type Warning about an object, in the object's namespace or in "default", unless the API
 // server has an Event of that name: no other process creates it again, for as long as the API server
 // keeps Events. In a namespace that is being deleted it creates none.
 func Announce(ctx context.Context, c client.Client, name string, about *corev1.ObjectReference, reason, action, note string) error {
@@ -64,7 +65,7 @@ func Announce(ctx context.Context, c client.Client, name string, about *corev1.O
 		instance = "unknown"
 	}
 	err = c.Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: name}, EventTime: metav1.NowMicro(), Regarding: *about,
+		ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(about.Namespace, metav1.NamespaceDefault), Name: name}, EventTime: metav1.NowMicro(), Regarding: *about,
 		ReportingController: "kuryr-controller", ReportingInstance: "kuryr-controller-" + instance,
 		Type: corev1.EventTypeWarning, Reason: reason, Action: action, Note: note,
 	})

@@ -55,23 +55,6 @@ func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 	return out, nil
 }
 
-// MarkedBalancers returns all load balancers with this cluster's mark.
-func (b *Octavia) MarkedBalancers(ctx context.Context) ([]sdn.Remnant, error) {
-	a, err := b.balancerAPI(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := b.listOwn(ctx, url.Values{}, a)
-	var out []sdn.Remnant
-	for _, w := range all {
-		out = append(out, sdn.Remnant{
-			Kind: sdn.RemnantLoadBalancer, ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: cmp.Or(w.ProjectID, w.TenantID),
-			Changed: timeOf(cmp.Or(w.Updated, w.Created)),
-		})
-	}
-	return out, err
-}
-
 // addLost adds the load balancers of before that a list lacks and that still exist. It reports
 // whether the list has all of them then.
 func (b *Octavia) addLost(ctx context.Context, list map[string]wireBalancer, before map[string]bool) bool {
@@ -93,7 +76,7 @@ func (b *Octavia) addLost(ctx context.Context, list map[string]wireBalancer, bef
 // listOwn lists the matching load balancers of this cluster, by ID.
 func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
 	if a.has(withTags) {
-		match["fields"] = []string{"id", "name", "created_at", "updated_at", "description", "tags", "provider", "vip_subnet_id", "vip_port_id", "provisioning_status", a.project}
+		match["fields"] = []string{"id", "name", "created_at", "description", "tags", "provider", "vip_subnet_id", "vip_port_id", "provisioning_status", a.project}
 	}
 	all, err := listBalancing[wireBalancer](ctx, b, match, "loadbalancers")
 	if err != nil {

@@ -47,17 +47,14 @@ type wireBalancer struct {
 	VIPSubnetID string         `json:"vip_subnet_id"`
 	VIPPortID   string         `json:"vip_port_id"`
 	Created     string         `json:"created_at"` // UTC, without a zone
-	Updated     string         `json:"updated_at"` // likewise; empty: it was not changed
 	Tags        []string       `json:"tags"`
 	Listeners   []wireListener `json:"listeners"` // IDs only, but all in the answer to a POST
 	Pools       []wirePool     `json:"pools"`     // likewise
 }
 
 // created returns when a load balancer was created; zero if Octavia does not tell.
-func (w wireBalancer) created() time.Time { return timeOf(w.Created) }
-
-func timeOf(s string) time.Time {
-	at, err := time.Parse(time.DateTime, strings.Replace(s, "T", " ", 1))
+func (w wireBalancer) created() time.Time {
+	at, err := time.Parse(time.DateTime, strings.Replace(w.Created, "T", " ", 1))
 	if err != nil {
 		return time.Time{}
 	}
