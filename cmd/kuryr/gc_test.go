@@ -325,7 +325,7 @@ func TestClusterGone(t *testing.T) {
 	lb, err := b.here.LoadBalancer(t.Context(), planted["load balancer"][0])
 	b.must(err)
 	router := b.make("router", map[string]any{"name": "people", "external_gateway_info": map[string]any{"network_id": b.public}})
-	b.must(b.here.AddRouterInterface(t.Context(), router, b.vips))
+	b.ask(http.MethodPut, "/networking/v2.0/routers/"+router+"/add_router_interface", map[string]any{"subnet_id": b.vips}, &struct{}{})
 	b.must(b.here.Associate(t.Context(), planted["floating IP"][0], lb.VIPPortID))
 	b.lookAlikes(10)
 	server := b.make("port", map[string]any{"network_id": planted["network"][0], "device_owner": "compute:nova"})
