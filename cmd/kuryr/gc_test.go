@@ -149,8 +149,13 @@ func (b *gcBed) lookAlikes(n int) {
 func (b *gcBed) ids() map[string]bool {
 	b.t.Helper()
 	out := map[string]bool{}
-	for _, path := range collections {
+	pages := slices.Clone(collections)
+	for len(pages) > 0 {
+		path := pages[0]
+		pages = pages[1:]
 		var list map[string][]struct {
+			Rel, Href string // of a link to the next page
+
 			ID     string
 			Name   string
 			Owner  string `json:"device_owner"`
@@ -159,7 +164,10 @@ func (b *gcBed) ids() map[string]bool {
 		b.ask(http.MethodGet, "/"+path, nil, &list)
 		for _, all := range list {
 			for _, one := range all {
-				if one.Status != "DELETED" && (one.Owner == "" || one.Owner == "compute:kuryr") && !strings.HasPrefix(one.Name, "ovn-lb-vip-") {
+				if one.Rel == "next" {
+					pages = append(pages, strings.TrimPrefix(one.Href, b.sim.URL()+"/"))
+				}
+				if one.ID != "" && one.Status != "DELETED" && (one.Owner == "" || one.Owner == "compute:kuryr") && !strings.HasPrefix(one.Name, "ovn-lb-vip-") {
 					out[one.ID] = true
 				}
 			}
