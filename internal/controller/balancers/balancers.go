@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -126,9 +125,10 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 // and retry after an outage. The cache of mgr must have KuryrLoadBalancers and the index
 // of KuryrPorts by address.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	key := kube.ByNamespace(r.client, &v1.KuryrLoadBalancer{})
+	key := kube.ByObject(r.client, &v1.KuryrLoadBalancer{})
 	r.Shards.Follow(nil, r.lose)
-	kube.CheckLater(r.Shards, r.late, r.unsettled, func(req ctrl.Request) { r.RequestCheck(req, true) })
+	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
+	kube.CheckLater(r.Shards, r.client, &v1.KuryrLoadBalancerList{}, late, settled, func(req ctrl.Request) { r.RequestCheck(req, true) })
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -151,20 +151,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// late is the time until the last requests of a crashed process have taken effect.
-func (r *Reconciler) late() time.Duration {
-	return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late
-}
-
-// unsettled returns the KuryrLoadBalancers of these keys whose status does not say that all is done.
-func (r *Reconciler) unsettled(ctx context.Context, keys kube.Keys) (requests []ctrl.Request, err error) {
-	all, err := kube.LoadBalancers(ctx, r.client)
-	for req, klb := range all {
-		if keys(kube.InNamespace(req.Namespace)) && !(balancer.IsReady(klb) && klb.DeletionTimestamp.IsZero() && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)) {
-			requests = append(requests, req)
-		}
-	}
-	return requests, err
+// settled reports whether the status says that all is done.
+func settled(klb *v1.KuryrLoadBalancer) bool {
+	return balancer.IsReady(klb) && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)
 }
 
 // beyondWords reports whether an update has changed more than the words of conditions. Only this
@@ -234,7 +223,7 @@ func (r *Reconciler) lose(keys kube.Keys) {
 		}
 		return true
 	})
-	r.objects.Forget(func(name types.NamespacedName) bool { return lost(ctrl.Request{NamespacedName: name}) })
+	r.objects.Forget(keys)
 }
 
 // wakeAll requeues the own KuryrLoadBalancers for which is returns true.

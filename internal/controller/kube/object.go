@@ -114,10 +114,10 @@ func (o *Object[T]) Wrote(obj T) {
 	o.last.Store(client.ObjectKeyFromObject(obj), ownWrite{version: obj.GetResourceVersion()})
 }
 
-// Forget drops what is remembered of the objects that which selects: another process writes them now.
-func (o *Object[T]) Forget(which func(types.NamespacedName) bool) {
+// Forget drops what is remembered of the objects in lost namespaces: another process writes them now.
+func (o *Object[T]) Forget(lost Keys) {
 	o.last.Range(func(key, _ any) bool {
-		if which(key.(types.NamespacedName)) {
+		if lost(InNamespace(key.(types.NamespacedName).Namespace)) {
 			o.last.Delete(key)
 		}
 		return true

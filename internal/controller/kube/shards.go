@@ -5,17 +5,18 @@ package kube
 
 import (
 	"context"
-	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // Key is what has one owner among the controller processes at a time: all work on a node, on a
@@ -146,46 +147,55 @@ func Gained[R comparable](s Shards, key func(context.Context, R) (Key, bool), al
 	})
 }
 
-// ByNamespace returns the key of requests for objects of one kind, whose namespaces are the keys. c reads
-// from the cache; empty is an object of the kind without fields.
-func ByNamespace(c client.Reader, empty client.Object) func(context.Context, ctrl.Request) (Key, bool) {
+// KeyOf returns the key of an object: the node of a pod or a KuryrPort, the namespace of any other.
+func KeyOf(obj client.Object) Key {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return OnNode(o.Spec.NodeName)
+	case *v1.KuryrPort:
+		return OnNode(o.Spec.NodeName)
+	}
+	return InNamespace(obj.GetNamespace())
+}
+
+// ByObject returns the key of requests for objects of one kind. c reads from the cache; empty is an object
+// of the kind without fields.
+func ByObject(c client.Reader, empty client.Object) func(context.Context, ctrl.Request) (Key, bool) {
 	return func(ctx context.Context, req ctrl.Request) (Key, bool) {
-		err := c.Get(ctx, req.NamespacedName, empty.DeepCopyObject().(client.Object), ReadOnly)
-		return InNamespace(req.Namespace), !apierrors.IsNotFound(err)
+		obj := empty.DeepCopyObject().(client.Object)
+		err := c.Get(ctx, req.NamespacedName, obj, ReadOnly)
+		return KeyOf(obj), err == nil
 	}
 }
 
 // AllOf returns what lists the requests of all objects of one kind, for Gained. c reads from the cache;
 // empty is a list of the kind without items.
 func AllOf(c client.Reader, empty client.ObjectList) func(context.Context) ([]ctrl.Request, error) {
-	return func(ctx context.Context) (all []ctrl.Request, err error) {
-		list := empty.DeepCopyObject().(client.ObjectList)
-		if err := c.List(ctx, list, ReadOnly); err != nil {
-			return nil, fmt.Errorf("listing %T: %w", list, err)
-		}
-		return all, meta.EachListItem(list, func(o runtime.Object) error {
-			all = append(all, RequestOf(o.(client.Object)))
-			return nil
-		})
+	return func(ctx context.Context) ([]ctrl.Request, error) {
+		all, err := All[client.Object](ctx, c, empty.DeepCopyObject().(client.ObjectList))
+		return slices.Collect(maps.Keys(all)), err
 	}
 }
 
-// CheckLater has check called, some time after the crash of another process, for the requests that
-// unsettled selects of the keys that this process took over. A last request of that process may change
+// CheckLater has check called, some time after the crash of another process, for the objects of a list's
+// kind that this process took over and that are not settled. A last request of that process may change
 // something in the cloud until then, and what cannot be rejected there must be put right. What is not
 // settled is compared with the cloud at once, too, as after a start. later must be longer than any
 // request. check must drop the requests of keys that are lost meanwhile.
-func CheckLater(s Shards, later func() time.Duration, unsettled func(context.Context, Keys) ([]ctrl.Request, error), check func(ctrl.Request)) {
+func CheckLater[T client.Object](s Shards, c client.Reader, empty client.ObjectList, later func() time.Duration, settled func(T) bool, check func(ctrl.Request)) {
 	s.Follow(func(ctx context.Context, keys Keys, crashed bool) {
 		if !crashed {
 			return
 		}
-		doubtful, err := unsettled(ctx, keys)
+		doubtful, err := All[T](ctx, c, empty.DeepCopyObject().(client.ObjectList))
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find what the process that has crashed was changing; periodic checks find late changes")
 		}
+		maps.DeleteFunc(doubtful, func(_ ctrl.Request, obj T) bool {
+			return !keys(KeyOf(obj)) || obj.GetDeletionTimestamp().IsZero() && settled(obj)
+		})
 		time.AfterFunc(later(), func() {
-			for _, req := range doubtful {
+			for req := range doubtful {
 				check(req)
 			}
 		})

@@ -127,9 +127,10 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	if err := errors.Join(mgr.Add(kube.Every("networks", r.period, r.checkSome, nil)), r.setupOthers(mgr)); err != nil {
 		return err
 	}
-	key := kube.ByNamespace(r.client, &v1.KuryrNetwork{})
+	key := kube.ByObject(r.client, &v1.KuryrNetwork{})
 	r.Shards.Follow(nil, r.lose)
-	kube.CheckLater(r.Shards, r.late, r.unsettled, r.RequestCheck)
+	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
+	kube.CheckLater(r.Shards, r.client, &v1.KuryrNetworkList{}, late, settled, r.RequestCheck)
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -153,7 +154,7 @@ func (r *Applier) lose(keys kube.Keys) {
 		}
 		return true
 	})
-	r.objects.Forget(func(name types.NamespacedName) bool { return keys(kube.InNamespace(name.Namespace)) })
+	r.objects.Forget(keys)
 	if r.Shards.Share() == 0 { // no status is verified here then
 		r.Statuses.ForgetVerified()
 	}
@@ -161,20 +162,9 @@ func (r *Applier) lose(keys kube.Keys) {
 	r.routers.Forget(func(string, []netip.Addr) bool { return true })
 }
 
-// late is the time until the last requests of a crashed process have taken effect.
-func (r *Applier) late() time.Duration {
-	return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late
-}
-
-// unsettled returns the KuryrNetworks of these keys whose status does not say that all is done.
-func (r *Applier) unsettled(ctx context.Context, keys kube.Keys) (requests []ctrl.Request, err error) {
-	all, err := kube.All[*v1.KuryrNetwork](ctx, r.client, &v1.KuryrNetworkList{})
-	for req, kn := range all {
-		if keys(kube.InNamespace(req.Namespace)) && !(atRest(kn) && kn.DeletionTimestamp.IsZero() && meta.IsStatusConditionFalse(kn.Status.Conditions, v1.ConditionProgressing)) {
-			requests = append(requests, req)
-		}
-	}
-	return requests, err
+// settled reports whether the status says that all is done.
+func settled(kn *v1.KuryrNetwork) bool {
+	return atRest(kn) && meta.IsStatusConditionFalse(kn.Status.Conditions, v1.ConditionProgressing)
 }
 
 // beyondWords reports whether an update has changed more than what the applier itself writes. Its

@@ -64,7 +64,7 @@ func (p *Planner) lose(keys kube.Keys) {
 	}
 	p.written, p.made, p.told = nil, nil, map[string]string{}
 	p.moved.Store(true)
-	p.objects.Forget(func(types.NamespacedName) bool { return true })
+	p.objects.Forget(func(kube.Key) bool { return true })
 	p.portUses.Forget(func(string, []sdn.PortUse) bool { return true })
 }
 

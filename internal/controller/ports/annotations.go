@@ -6,8 +6,6 @@ package ports
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -37,6 +35,7 @@ type annotations struct {
 }
 
 func (r *annotations) setup(mgr ctrl.Manager) error {
+	key := kube.ByObject(r.client, &corev1.Pod{})
 	return ctrl.NewControllerManagedBy(mgr).Named("annotations").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
@@ -55,22 +54,8 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			// the same annotation again while the cache is late.
 			UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
 		})).
-		WatchesRawSource(kube.Gained(r.shards, r.keyOf, r.all)).
-		Complete(kube.Sharded(r.shards, r.keyOf, r))
-}
-
-// keyOf returns the key of a pod: its node. false: the cache does not have it.
-func (r *annotations) keyOf(ctx context.Context, req ctrl.Request) (kube.Key, bool) {
-	var pod corev1.Pod
-	err := r.client.Get(ctx, req.NamespacedName, &pod, kube.ReadOnly)
-	return kube.OnNode(pod.Spec.NodeName), err == nil
-}
-
-// all returns all pods with a node.
-func (r *annotations) all(ctx context.Context) (all []ctrl.Request, err error) {
-	pods, err := kube.All[*corev1.Pod](ctx, r.client, &corev1.PodList{})
-	maps.DeleteFunc(pods, func(_ ctrl.Request, pod *corev1.Pod) bool { return pod.Spec.NodeName == "" })
-	return slices.Collect(maps.Keys(pods)), err
+		WatchesRawSource(kube.Gained(r.shards, key, kube.AllOf(r.client, &corev1.PodList{}))).
+		Complete(kube.Sharded(r.shards, key, r))
 }
 
 func nodeOf(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -115,6 +114,7 @@ func named(port string) ctrl.Request {
 // Setup adds the reconciler, the loops that ask the SDN about activity and returned ports, and
 // the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	key := kube.ByObject(r.client, &v1.KuryrPort{})
 	activity := kube.Every("activity", func() time.Duration { return activityTick }, r.askActive, nil)
 	for _, run := range []kube.Runnable{activity, r.runChecks} {
 		if err := mgr.Add(run); err != nil {
@@ -130,21 +130,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		}).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite, DeleteFunc: r.deleted})).
 		WatchesRawSource(r.queue.Source()).
-		WatchesRawSource(kube.Gained(r.Shards, r.keyOf, r.all)).
-		Complete(kube.Sharded(r.Shards, r.keyOf, r))
-}
-
-// keyOf returns the key of a KuryrPort: its node. false: the cache does not have it.
-func (r *Reconciler) keyOf(ctx context.Context, req ctrl.Request) (kube.Key, bool) {
-	var port v1.KuryrPort
-	err := r.client.Get(ctx, req.NamespacedName, &port, kube.ReadOnly)
-	return kube.OnNode(port.Spec.NodeName), err == nil
-}
-
-// all returns all KuryrPorts.
-func (r *Reconciler) all(ctx context.Context) (all []ctrl.Request, err error) {
-	ports, err := kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
-	return slices.Collect(maps.Keys(ports)), err
+		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &v1.KuryrPortList{}))).
+		Complete(kube.Sharded(r.Shards, key, r))
 }
 
 // deleted tells of the room of a port that another process has deleted, for which a pod on an own node may

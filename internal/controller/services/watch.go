@@ -50,8 +50,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := errors.Join(mgr.Add(follow), mgr.Add(look)); err != nil {
 		return err
 	}
-	key := kube.ByNamespace(r.client, &corev1.Service{})
-	r.Shards.Follow(nil, r.lose)
+	key := kube.ByObject(r.client, &corev1.Service{})
+	r.Shards.Follow(nil, r.objects.Forget) // the prefixes of subnets are those of all
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -70,11 +70,6 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Func(r.followNetworks)).
 		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &corev1.ServiceList{}))).
 		Complete(kube.Sharded(r.Shards, key, r))
-}
-
-// lose drops what is remembered of lost namespaces. The prefixes of subnets are those of all.
-func (r *Reconciler) lose(keys kube.Keys) {
-	r.objects.Forget(func(name types.NamespacedName) bool { return keys(kube.InNamespace(name.Namespace)) })
 }
 
 func serviceOfSlice(o client.Object) []string {

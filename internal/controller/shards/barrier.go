@@ -95,7 +95,7 @@ func (b *barrier) choose(list client.ObjectList, gained kube.Keys) (chosen clien
 	own := false
 	err = meta.EachListItem(list, func(o runtime.Object) error {
 		if obj := o.(client.Object); chosen == nil || !own {
-			own = gained(keyOf(obj))
+			own = gained(kube.KeyOf(obj))
 			if chosen == nil || own {
 				chosen = obj
 			}
@@ -103,15 +103,4 @@ func (b *barrier) choose(list client.ObjectList, gained kube.Keys) (chosen clien
 		return nil
 	})
 	return chosen.DeepCopyObject().(client.Object), err
-}
-
-// keyOf returns the key of an object.
-func keyOf(obj client.Object) kube.Key {
-	if port, is := obj.(*v1.KuryrPort); is {
-		return kube.OnNode(port.Spec.NodeName)
-	}
-	if obj.GetNamespace() == "" { // a KuryrNetwork has the name of its namespace
-		return kube.InNamespace(obj.GetName())
-	}
-	return kube.InNamespace(obj.GetNamespace())
 }
