@@ -16,9 +16,11 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -27,6 +29,8 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
@@ -188,4 +192,33 @@ func buildVersion() string {
 		return info.Main.Version
 	}
 	return "unknown"
+}
+
+// trouble is what an Event on the controller's own pod is about.
+type trouble struct{ reason, action, what string }
+
+var (
+	configurationRefused = trouble{"ConfigurationRefused", "ReadConfiguration", "The changed configuration has faults, the one before stays in use: "}
+	servicesNotServed    = trouble{"ServicesNotServed", "ServeServices", ""}
+)
+
+// tellPod writes an Event on the controller's own pod, for example why its changed configuration is
+// refused. Outside of a pod there is only the log. It writes the Event directly: a recorder would
+// treat the next fault as the same Event and keep the text of the first.
+func tellPod(ctx context.Context, c client.Client, about trouble, fault error) {
+	key := client.ObjectKey{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
+	if key.Namespace == "" || key.Name == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var pod corev1.Pod // kubectl describe looks for Events by UID
+	err := c.Get(ctx, key, &pod)
+	if err == nil {
+		name := fmt.Sprintf("%s-%x", key.Name, time.Now().UnixNano())
+		err = kube.Announce(ctx, c, name, kube.Reference(&pod, "Pod"), about.reason, about.action, outcome.Cut(about.what+fault.Error()))
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "writing an Event about a problem", "reason", about.reason)
+	}
 }

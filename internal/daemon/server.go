@@ -4,13 +4,16 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -18,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 // Deadlines on the socket, for a peer that neither sends nor receives.
@@ -203,4 +207,118 @@ func untilHangup(ctx context.Context, conn net.Conn) (context.Context, context.C
 		}
 	}()
 	return ctx, func() { cancel(context.Canceled) }
+}
+
+// The causes of a call's context that ended early.
+var (
+	errHungUp     = errors.New("the container runtime cancelled the call")
+	errStopping   = errors.New("the Kuryr daemon is stopping")
+	errSuperseded = errors.New("a DEL of the same sandbox came in between")
+	errPodGone    = errors.New("the port is no longer bound to this pod")
+)
+
+var errNotSynced = errors.New("the KuryrPorts of this node have not been read from the Kubernetes API yet")
+
+// interrupted returns the answer to a call whose context has ended early. It returns nil after
+// its deadline and before its end.
+func interrupted(ctx context.Context) error {
+	switch cause := context.Cause(ctx); {
+	case cause == nil, errors.Is(cause, context.DeadlineExceeded):
+		return nil
+	case errors.Is(cause, errPodGone):
+		return types.NewError(cni.CodePodGone, "the pod was deleted meanwhile", cause.Error())
+	default:
+		return types.NewError(cni.CodeTryAgain, cause.Error(), "")
+	}
+}
+
+// plugError returns the answer to a failed call of a driver. The first match counts: a driver
+// that asks for another try has failed, too.
+func plugError(doing string, err error) error {
+	code := cni.CodeInternal
+	for _, known := range []struct {
+		err  error
+		code uint
+	}{
+		{plug.ErrNoNetns, cni.CodeInvalidNetns},
+		{plug.ErrInvalid, cni.CodeInvalidConfig},
+		{plug.ErrUnknownType, cni.CodeUnknownType},
+		{plug.ErrNotWired, cni.CodeNotWired},
+		{plug.ErrTryAgain, cni.CodeTryAgain},
+		{plug.ErrDriver, cni.CodeDriver},
+		{plug.ErrDataPath, cni.CodeDataPath},
+		{context.DeadlineExceeded, cni.CodeDataPath}, // the slow part is the switch
+	} {
+		if errors.Is(err, known.err) {
+			code = known.code
+			break
+		}
+	}
+	return types.NewError(code, doing, err.Error())
+}
+
+// asCNI converts any error to a CNI error.
+func asCNI(err error) *types.Error {
+	if err == nil {
+		return nil
+	}
+	var e *types.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return types.NewError(cni.CodeInternal, "a fault in the Kuryr daemon", fmt.Sprint(err))
+}
+
+// result returns the answer to the ADD that made e.
+func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
+	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
+	if e.Port.Type != "vlan" && e.Port.Type != "macvlan" {
+		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: plug.HostDevice(e.Port.ID)}) // the node's end
+	}
+	pods := len(r.Interfaces)
+	r.Interfaces = append(r.Interfaces,
+		&types100.Interface{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.mtu(nodeMTU), Sandbox: e.Netns})
+	for _, a := range e.Port.Addresses {
+		ip := &types100.IPConfig{Interface: types100.Int(pods), Address: ipNet(a.Prefix)}
+		if a.Gateway.IsValid() {
+			ip.Gateway = a.Gateway.AsSlice()
+		}
+		r.IPs = append(r.IPs, ip)
+	}
+	hops := e.iface().Hops()
+	slices.SortStableFunc(hops, func(a, b plug.Hop) int { // default routes first
+		return cmp.Compare(min(a.Destination.Bits(), 1), min(b.Destination.Bits(), 1))
+	})
+	for _, hop := range hops {
+		route := &types.Route{Dst: ipNet(hop.Destination)}
+		if hop.Gateway.IsValid() {
+			route.GW = hop.Gateway.AsSlice()
+		}
+		r.Routes = append(r.Routes, route)
+	}
+	return r
+}
+
+// mtu returns the smaller one of the port's MTU and node.mtu. A bridge, or a virtual machine's
+// own interface, may limit it further, which only package plug sees.
+func (e entry) mtu(node int) int {
+	if node > 0 && (node < e.Port.MTU || e.Port.MTU == 0) {
+		return node
+	}
+	return e.Port.MTU
+}
+
+func ipNet(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// matches returns an error unless one of the addresses in the result of an ADD is e's. Other plugins
+// of a chain may have added to the result.
+func matches(e entry, found []netip.Prefix) error {
+	for _, a := range e.Port.Addresses {
+		if slices.Contains(found, a.Prefix) {
+			return nil
+		}
+	}
+	return fmt.Errorf("none of its addresses is the port's: %v", found)
 }

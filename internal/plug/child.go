@@ -202,3 +202,52 @@ func (c child) same(l netlink.Link) error {
 	}
 	return nil
 }
+
+// macvlan is the kind of device for a port whose MAC address may pass the node's own port (an
+// allowed address pair). Pods of one node reach each other in its kernel, without the SDN's
+// security groups.
+type macvlan struct{}
+
+var _ kind = macvlan{}
+
+func (macvlan) name() string   { return "macvlan" }
+func (macvlan) module() string { return "macvlan" }
+
+func (macvlan) link(attrs netlink.LinkAttrs, _ Interface) netlink.Link {
+	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+}
+
+func (macvlan) rival(l netlink.Link, i Interface) bool {
+	m, ok := l.(*netlink.Macvlan)
+	return ok && m.Mode == netlink.MACVLAN_MODE_BRIDGE && m.HardwareAddr.String() == i.HardwareAddr().String()
+}
+
+// taken: the kernel notices the conflict when the device is brought up.
+func (macvlan) taken(err error) bool { return errors.Is(err, unix.EADDRINUSE) }
+
+func (macvlan) claim(i Interface) string { return fmt.Sprintf("MAC address %s", i.HardwareAddr()) }
+
+// vlan is the kind of device for a subport of the node's trunk. Its packets carry the subport's
+// VLAN ID on the node's interface.
+type vlan struct{}
+
+var _ kind = vlan{}
+
+func (vlan) name() string   { return "vlan" }
+func (vlan) module() string { return "8021q" }
+
+// link binds the device loosely. It stays up, with its routes, while the node's interface is down
+// for a moment, for example while its address is being configured.
+func (vlan) link(attrs netlink.LinkAttrs, i Interface) netlink.Link {
+	loose := true
+	return &netlink.Vlan{LinkAttrs: attrs, VlanId: i.VLANID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LooseBinding: &loose}
+}
+
+func (vlan) rival(l netlink.Link, i Interface) bool {
+	v, ok := l.(*netlink.Vlan)
+	return ok && v.VlanId == i.VLANID && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q
+}
+
+func (vlan) taken(err error) bool { return errors.Is(err, unix.EEXIST) }
+
+func (vlan) claim(i Interface) string { return fmt.Sprintf("VLAN ID %d", i.VLANID) }

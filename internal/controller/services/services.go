@@ -54,7 +54,7 @@ type Reconciler struct {
 	Options
 	client  client.Client
 	live    client.Reader                       // reads past the cache
-	ranges  sdn.Answers[string, service.Subnet] // see subnets.go
+	ranges  sdn.Answers[string, service.Subnet] // see lookAtSubnets
 	events  events.EventRecorder
 	wake    kube.Queue[ctrl.Request]
 	objects *kube.Object[*v1.KuryrLoadBalancer]

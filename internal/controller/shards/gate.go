@@ -5,6 +5,9 @@ package shards
 
 import (
 	"context"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // Gate is the kube.Shards of a process: it admits work on the keys of open buckets until a deadline.
@@ -170,3 +174,35 @@ func (g *Gate) Renew(deadline time.Duration, members int) {
 func keysIn(buckets shard.Set) kube.Keys {
 	return func(k kube.Key) bool { return buckets.Has(shard.Bucket(k.Kind, k.Name)) }
 }
+
+// unfenced is below which paths of the API server requests change nothing that an owner has: Leases,
+// which say who owns what, and the question whether this process has a permission.
+var unfenced = []string{"/apis/coordination.k8s.io/", "/apis/authorization.k8s.io/"}
+
+// Fence returns a transport to the API server that refuses requests which may change something, as an
+// sdn.ErrFenced, while g does not admit them. It is for rest.Config.Wrap.
+func (g *Gate) Fence(next http.RoundTripper) http.RoundTripper { return fence{g, next} }
+
+type fence struct {
+	gate *Gate
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f fence) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || beyond(r.URL.Path) || f.gate.Admits() {
+		return f.next.RoundTrip(r)
+	}
+	if r.Body != nil {
+		_ = r.Body.Close() // as the contract of RoundTripper wants
+	}
+	return nil, sdn.ErrFenced
+}
+
+// beyond reports whether a request is none of the fence's. Before /apis the URL may have a proxy's path.
+func beyond(path string) bool {
+	return slices.ContainsFunc(unfenced, func(p string) bool { return strings.Contains(path, p) })
+}
+
+// WrappedRoundTripper lets client-go find what it looks for in the transport below.
+func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package network plans the networks of namespaces. It is pure: the caller reads and writes.
 package network
 
 import (
@@ -194,4 +195,83 @@ func FullFamily(spec *v1.KuryrNetworkSpec, status *v1.KuryrNetworkStatus, used m
 		return 0
 	}
 	return version
+}
+
+// Choice is what the configuration and the author of a namespace want for the namespace.
+type Choice struct {
+	// Common reports that the pods are in the common network and the common project. Such a
+	// namespace needs no KuryrNetwork.
+	Common bool
+
+	Mode      v1.NetworkMode
+	ProjectID string // empty: the credential's own
+
+	NetworkID string   // of mode given; empty: that of the subnets
+	SubnetIDs []string // of modes shared and given
+
+	SubnetPoolIDs                  []string       // of mode namespace
+	Ranges                         []netip.Prefix // of mode flat
+	PrefixLength, PrefixLengthIPv6 int            // 0: the pool's default; in mode flat 16 and 64
+	RouterID                       string
+	Router                         *v1.NetworkRouter // that Kuryr makes, in place of RouterID
+	DNSServers                     []string
+	Routes                         []v1.Route
+
+	SecurityGroupIDs  []string // of pods
+	ExternalNetworkID string   // of floating IPs
+	Now               bool     // the network is made before the first pod
+
+	// Faults are wishes of the namespace's author that the configuration does not allow. The rest
+	// of the choice is as without them, except with Blocked: then the pods get no network.
+	Faults  []Fault
+	Blocked bool
+}
+
+// Fault is a wish that is not fulfilled.
+type Fault struct {
+	Field string // what the author wrote, as in metadata.annotations[openstack.org/kuryr-project]
+	Value string
+	Why   string // why not, and what to do
+}
+
+// Router is the router of a network's subnets.
+type Router struct {
+	ID      string       // empty: there is none, or none yet
+	Outside []netip.Addr // its addresses in its external network
+}
+
+// RouterWork is what is to be done to the router that Kuryr makes for a network. After Create the
+// work is to be planned again: a new router has no routes.
+type RouterWork struct {
+	Create *sdn.RouterSpec   // nil: it is there, or none is wanted
+	Update *sdn.RouterUpdate // nil: it is as wanted
+}
+
+// Routed reports whether the subnets of a network are to have interfaces of a router.
+func Routed(spec *v1.KuryrNetworkSpec) bool { return spec.RouterID != "" || spec.Router != nil }
+
+// MissingRouter compares the spec of a namespace's network with the router that the cloud has for
+// it; without an ID it has none. Without a wish for SNAT, the router keeps what it has.
+func MissingRouter(namespace string, spec *v1.KuryrNetworkSpec, is sdn.OwnRouter) RouterWork {
+	want := spec.Router
+	if want == nil {
+		return RouterWork{}
+	}
+	gateway := sdn.Gateway{NetworkID: want.ExternalNetworkID, SNAT: want.SNAT}
+	if is.ID == "" {
+		return RouterWork{Create: &sdn.RouterSpec{Name: sdn.NetworkName(spec.NamespaceUID, namespace), ProjectID: spec.ProjectID, Gateway: gateway}}
+	}
+	var u sdn.RouterUpdate
+	moved := is.Gateway.NetworkID != gateway.NetworkID
+	translated := gateway.SNAT != nil && (is.Gateway.SNAT == nil || *is.Gateway.SNAT != *gateway.SNAT)
+	if moved || translated {
+		u.Gateway = &gateway
+	}
+	if moved || !slices.Equal(sorted(is.Routes), sorted(want.Routes)) {
+		u.Routes = new(slices.Clone(want.Routes))
+	}
+	if u == (sdn.RouterUpdate{}) {
+		return RouterWork{}
+	}
+	return RouterWork{Update: &u}
 }

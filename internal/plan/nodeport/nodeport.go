@@ -18,8 +18,11 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuryr-go/kuryr/internal/plan/service"
@@ -197,4 +200,96 @@ func (p *planner) claim(f Frontend, to Backend) {
 	case holder != to: // a Service may name an external IP twice, a pod be seen twice
 		p.Conflicts = append(p.Conflicts, Conflict{Frontend: f, For: to.For, Holder: holder.For})
 	}
+}
+
+// Local counts the endpoints of a Service's slices that are ready on a node. One
+// that has addresses of both families is in slices of both and counts once.
+func Local(slices []*discoveryv1.EndpointSlice, node string) int {
+	ready := map[discoveryv1.AddressType]map[string]bool{}
+	for _, slice := range slices {
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if !on(e, node) || len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			if ready[slice.AddressType] == nil {
+				ready[slice.AddressType] = map[string]bool{}
+			}
+			ready[slice.AddressType][e.Addresses[0]] = true
+		}
+	}
+	most := 0
+	for _, addresses := range ready {
+		most = max(most, len(addresses))
+	}
+	return most
+}
+
+// Keep returns the endpoints on the node. Local needs no others.
+func Keep(endpoints []discoveryv1.Endpoint, node string) []discoveryv1.Endpoint {
+	var kept []discoveryv1.Endpoint
+	for i := range endpoints {
+		if e := &endpoints[i]; on(e, node) {
+			kept = append(kept, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, NodeName: e.NodeName})
+		}
+	}
+	return kept
+}
+
+func on(e *discoveryv1.Endpoint, node string) bool { return e.NodeName != nil && *e.NodeName == node }
+
+// HostPort is a port of the node at which a pod of the node is to be reached.
+type HostPort struct {
+	Pod   string    // NAMESPACE/NAME, for people
+	Since time.Time // when the pod came: who was there first has it
+	// Address is one of the node's; unspecified stands for all of its family, and
+	// the zero value for all of both.
+	Address  netip.Addr
+	Protocol corev1.Protocol
+	Port     uint16
+	// To are the pod's addresses, of which the first of each family counts, and
+	// Target its port.
+	To     []netip.Addr
+	Target uint16
+}
+
+// compare sorts the older first. The further comparisons make plans deterministic.
+func (h HostPort) compare(o HostPort) int {
+	return cmp.Or(h.Since.Compare(o.Since), strings.Compare(h.Pod, o.Pod), o.Address.Compare(h.Address),
+		cmp.Compare(h.Port, o.Port), strings.Compare(string(h.Protocol), string(o.Protocol)), cmp.Compare(h.Target, o.Target))
+}
+
+func (p *planner) addHost(h HostPort) {
+	seen := map[bool]bool{}
+	for _, ip := range h.To {
+		v6 := ip.Is6()
+		if seen[v6] || h.Port == 0 || h.Target == 0 {
+			continue
+		}
+		seen[v6] = true
+		f := Frontend{Address: everywhere(ip), Protocol: h.Protocol, Port: h.Port, Host: true}
+		if h.Address.IsValid() {
+			f.Address = h.Address
+		}
+		if f.Address.Is6() == v6 {
+			p.claimHost(f, Backend{AddrPort: netip.AddrPortFrom(ip, h.Target), For: "pod " + h.Pod})
+		}
+	}
+}
+
+// claimHost is claim of a pod, which Services go before: an external IP that is the
+// same address, and a node port, which is a port of all addresses but the loopback's.
+func (p *planner) claimHost(f Frontend, to Backend) {
+	service := f
+	service.Host = false
+	holder, taken := p.Table[service]
+	if !taken && !f.Address.IsLoopback() {
+		service.Address = everywhere(f.Address)
+		holder, taken = p.Table[service]
+	}
+	if taken {
+		p.Conflicts = append(p.Conflicts, Conflict{Frontend: f, For: to.For, Holder: holder.For})
+		return
+	}
+	p.claim(f, to)
 }

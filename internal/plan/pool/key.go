@@ -8,6 +8,7 @@
 package pool
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -78,4 +79,15 @@ func Wants(pod *corev1.Pod) bool {
 // Finished reports whether none of pod's containers runs or ever will again.
 func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Ref names a pool and its node. A shard of the controller will own nodes: the pods, ports and
+// pools of a node stay together.
+type Ref struct {
+	Pool, Node string
+}
+
+// Compare orders pools by name, then by node.
+func (r Ref) Compare(o Ref) int {
+	return cmp.Or(strings.Compare(r.Pool, o.Pool), strings.Compare(r.Node, o.Node))
 }

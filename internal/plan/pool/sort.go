@@ -4,6 +4,8 @@
 package pool
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,4 +172,16 @@ func (p *planner) fit(port Port) time.Time {
 // rested reports whether a free port's cooldown is over.
 func (p *planner) rested(port Port) bool {
 	return port.Rested || !p.now.Before(p.fit(port))
+}
+
+// maxFill is how many free ports a pool may be asked to have, as spec.min.
+const maxFill = 10000
+
+// ParseFill reads the annotation that asks for free ports.
+func ParseFill(value string) (int, error) {
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || n > maxFill {
+		return 0, fmt.Errorf("%s is %.40q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, value, maxFill)
+	}
+	return int(n), nil
 }

@@ -1,11 +1,18 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package preflight says what of a cloud and a cluster keeps Kuryr from serving pods and
+// Services, from facts that were read before. Each finding has a name, a severity and a remedy.
+// The package reads nothing itself.
+//
+// Some things no fact shows, so no check is made: whether nodes have a route to the pods' subnet,
+// whether pods reach management networks, and what a credential may write.
 package preflight
 
 import (
 	"cmp"
 	"errors"
+	"net/netip"
 	"slices"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -157,3 +164,134 @@ func (k Kind) warning(object, message string, remedy ...string) Finding {
 func (k Kind) missing(what, field, effect, command string) Finding {
 	return k.found(what+" of "+field, "Neutron does not show "+what+": it does not exist, or Kuryr's credential does not see it. "+effect, command, editConfig)
 }
+
+// Severity says what a finding means for users.
+type Severity string
+
+const (
+	// Error is a finding with which pods or Services do not work.
+	Error Severity = "Error"
+	// Warning is a finding that will harm later, or part of what Kuryr serves.
+	Warning Severity = "Warning"
+	// Unknown is a check that could not be made, because the credential may not read, or the
+	// cloud did not answer.
+	Unknown Severity = "Unknown"
+)
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Name     string   `json:"name"`     // in CamelCase, for scripts: the same in each version
+	Severity Severity `json:"severity"` // what it means
+	// Part says that it concerns a single project, namespace, node or Service, some pods, or nothing
+	// that there is. Any other one concerns all pods or all Services, or all public ones.
+	Part    bool     `json:"-"`
+	Object  string   `json:"object"`  // what it is about, with the field of the configuration that names it
+	Message string   `json:"message"` // what is wrong, and what follows from it
+	Remedy  []string `json:"remedy"`  // commands that mend it, in order; empty: Message says what to do
+	// Unavailable says of an Unknown one that a request was not answered. Then findings of earlier
+	// checks of this name may still hold.
+	Unavailable bool `json:"-"`
+}
+
+// Report is the result of all checks.
+type Report struct {
+	Findings []Finding `json:"findings"` // errors first, then warnings; else in the order of the checks
+	Passed   []string  `json:"passed"`   // names of the checks without a finding
+}
+
+// Whom findings of a kind concern at most: see Finding.Part.
+const all, part = false, true
+
+// Holds reports whether a first start is to wait until a finding is mended: it is an error about
+// what all pods or all Services need, or nothing of the cloud could be checked.
+func Holds(f Finding) bool {
+	return f.Name == CloudUnavailable || f.Severity == Error && !f.Part && slices.Contains(Holding(), f.Name)
+}
+
+// Holding returns the names of the findings that may hold a first start.
+func Holding() []string {
+	names := []string{CloudUnavailable}
+	for _, c := range checks {
+		if !c.Part {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// ifAll returns the kind for findings that concern as many as the kind says only if all is true.
+func (k Kind) ifAll(all bool) Kind {
+	k.Part = k.Part || !all
+	return k
+}
+
+// all reports whether it concerns all pods or all Services that some subnets are broken. Pods get
+// addresses of the first subnet of each entry until it is full. All pods need the cluster's DNS.
+// Another Service works if it has a cluster IP in another subnet.
+func (f *Facts) all(broken func(subnetID string) bool) bool {
+	if slices.ContainsFunc(f.Config.PodSubnets, func(entry []string) bool { return broken(entry[0]) }) {
+		return true
+	}
+	work := f.subnets(slices.DeleteFunc(slices.Clone(f.Config.ServiceSubnetIDs), broken))
+	works := func(s Service) bool { return s.in(work) }
+	return slices.ContainsFunc(f.Config.ServiceSubnetIDs, broken) && (!slices.ContainsFunc(f.Cluster.Services.Value, works) ||
+		slices.ContainsFunc(f.Cluster.Services.Value, func(s Service) bool { return s.DNS && !works(s) }))
+}
+
+// in reports whether a Service has a cluster IP in one of these subnets.
+func (s Service) in(subnets []sdn.SurveyedSubnet) bool {
+	return slices.ContainsFunc(s.ClusterIPs, func(ip netip.Addr) bool { return within(subnets, netip.PrefixFrom(ip, ip.BitLen())) })
+}
+
+// What a check needs to have been read. Without it a check that found nothing has checked nothing.
+
+func needSubnets(f *Facts) error { return f.Networks.Subnets.Err }
+
+func needNetworks(f *Facts) error {
+	return cmp.Or(f.Networks.Subnets.Err, f.Networks.Networks.Err)
+}
+
+func needRouters(f *Facts) error {
+	if !f.routed() {
+		return nil
+	}
+	return f.Networks.Routers.Err // it is the error of subnets and interfaces, too, if these were not read
+}
+
+func needRanges(f *Facts) error {
+	err := f.Cluster.ServiceCIDRs.Err
+	if !f.serves() || errors.Is(err, sdn.ErrNotFound) {
+		return nil
+	}
+	return cmp.Or(f.Networks.Subnets.Err, err)
+}
+
+func needAddresses(f *Facts) error {
+	return cmp.Or(needRanges(f), needNetworks(f), f.Cluster.Nodes.Err)
+}
+
+func needProviders(f *Facts) error {
+	if !f.serves() || f.Config.Provider == "" || errors.Is(f.Balancing.Providers.Err, sdn.ErrNoService) {
+		return nil
+	}
+	return f.Balancing.Providers.Err
+}
+
+// needPort is for what the ports of routers show.
+func needPort(f *Facts) error {
+	if f.Networks.RouterInterfaces.Err != nil {
+		return f.Networks.RouterInterfaces.Err
+	}
+	if n, _ := f.network(f.Config.PodSubnetIDs()); n.Type != "" {
+		return nil // the credential is an administrator's
+	}
+	if f.Networks.BindsShown == nil && f.routed() {
+		if err := f.Networks.Networks.Err; err != nil {
+			return err
+		}
+		return errors.New("Neutron shows no port of a router; connect the pods' subnet to a router, then run again")
+	}
+	return nil
+}
+
+func needNothing(*Facts) error { return nil }
