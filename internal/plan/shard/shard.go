@@ -397,37 +397,3 @@ func (v *View) move(s *Steps, want, busy Set, now time.Duration) {
 	s.Lose = s.Lose.Or(ended)
 	v.losing = v.losing.Or(s.Lose)
 }
-
-// next returns the table that this replica should write, and whether it differs from the one that is.
-func (v *View) next(want map[string]Set, now time.Duration) (*Table, bool) {
-	next := v.table
-	quiet := now - max(v.changed, v.healthy)
-	switch {
-	case next.Held && quiet < Foreigners:
-		return nil, false
-	case next.Foreign:
-		next.Foreign, next.Held, next.Active = false, false, v.active
-	case next.Version == 0 && quiet < Others: // somebody may have deleted it: all owners end
-		return nil, false
-	case next.Version == 0:
-		next.Active = v.active
-	}
-	given := All()
-	for uid, set := range next.Owners {
-		since, gone := v.gone[uid]
-		if uid == v.uid {
-			set = set.Minus(v.drained)
-		} else if _, is := v.members[uid]; !is && gone && now-since >= Others {
-			continue // its owner has not worked on it since it could renew no more
-		}
-		given = given.Minus(set)
-	}
-	next = next.give(given, "")
-	for uid, set := range want {
-		next = next.give(given.And(set), uid)
-	}
-	if next.Owners[v.uid].Has(0) {
-		next.Active = v.active
-	}
-	return &next, v.unsure || !same(&next, &v.table)
-}

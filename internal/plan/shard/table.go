@@ -11,6 +11,7 @@ import (
 	"maps"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // Member is the Lease of a replica, as the API server has it.
@@ -41,6 +42,40 @@ func (t *Table) Owner(b int) string {
 		}
 	}
 	return ""
+}
+
+// next returns the table that this replica should write, and whether it differs from the one that is.
+func (v *View) next(want map[string]Set, now time.Duration) (*Table, bool) {
+	next := v.table
+	quiet := now - max(v.changed, v.healthy)
+	switch {
+	case next.Held && quiet < Foreigners:
+		return nil, false
+	case next.Foreign:
+		next.Foreign, next.Held, next.Active = false, false, v.active
+	case next.Version == 0 && quiet < Others: // somebody may have deleted it: all owners end
+		return nil, false
+	case next.Version == 0:
+		next.Active = v.active
+	}
+	given := All()
+	for uid, set := range next.Owners {
+		since, gone := v.gone[uid]
+		if uid == v.uid {
+			set = set.Minus(v.drained)
+		} else if _, is := v.members[uid]; !is && gone && now-since >= Others {
+			continue // its owner has not worked on it since it could renew no more
+		}
+		given = given.Minus(set)
+	}
+	next = next.give(given, "")
+	for uid, set := range want {
+		next = next.give(given.And(set), uid)
+	}
+	if next.Owners[v.uid].Has(0) {
+		next.Active = v.active
+	}
+	return &next, v.unsure || !same(&next, &v.table)
 }
 
 // give returns the table with buckets given to a member, or to nobody if uid is empty.
