@@ -128,7 +128,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	key := kube.ByObject(r.client, &v1.KuryrLoadBalancer{})
 	r.Shards.Follow(nil, r.lose)
 	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
-	kube.CheckLater(r.Shards, r.client, &v1.KuryrLoadBalancerList{}, late, settled, func(req ctrl.Request) { r.RequestCheck(req, true) })
+	kube.CheckLater(r.Shards, r.client, &v1.KuryrLoadBalancerList{}, late, done, func(req ctrl.Request) { r.RequestCheck(req, true) })
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -151,8 +151,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return nil
 }
 
-// settled reports whether the status says that all is done.
-func settled(klb *v1.KuryrLoadBalancer) bool {
+// done reports whether the status says that all is done.
+func done(klb *v1.KuryrLoadBalancer) bool {
 	return balancer.IsReady(klb) && meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionProgressing)
 }
 

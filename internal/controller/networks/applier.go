@@ -131,7 +131,7 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	key := kube.ByObject(r.client, &v1.KuryrNetwork{})
 	r.Shards.Follow(nil, r.lose)
 	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
-	kube.CheckLater(r.Shards, r.client, &v1.KuryrNetworkList{}, late, settled, r.RequestCheck)
+	kube.CheckLater(r.Shards, r.client, &v1.KuryrNetworkList{}, late, done, r.RequestCheck)
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
@@ -163,8 +163,8 @@ func (r *Applier) lose(keys kube.Keys) {
 	r.routers.Forget(func(string, []netip.Addr) bool { return true })
 }
 
-// settled reports whether the status says that all is done.
-func settled(kn *v1.KuryrNetwork) bool {
+// done reports whether the status says that all is done.
+func done(kn *v1.KuryrNetwork) bool {
 	return atRest(kn) && meta.IsStatusConditionFalse(kn.Status.Conditions, v1.ConditionProgressing)
 }
 
