@@ -109,7 +109,8 @@ func (b *stopBed) forge() {
 	await(b.t, "a new owner", func() bool { return b.front.newest().Version != before })
 	b.front.mu.Lock()
 	for _, w := range b.front.writes[from:] {
-		if w.known == before && w.status < 300 {
+		// Who takes over next marks an object before it works on anything.
+		if w.known == before && w.status < 300 && !strings.HasSuffix(w.class, "kuryr-shard") {
 			b.t.Errorf("under a table that names nobody, %s sent %s", w.by, w.class)
 		}
 	}
