@@ -236,8 +236,8 @@ func (b *bed) warmPool(node string, n int) {
 	b.warmPoolOf(pool.KeyOn(node, s), network, n)
 }
 
-// warmPoolOf creates a pool in a network with free ports.
-func (b *bed) warmPoolOf(key v1.PoolKey, network string, n int) {
+// warmPoolOf creates a pool in a network with n ports, of which these pods have the first ones. The others are free.
+func (b *bed) warmPoolOf(key v1.PoolKey, network string, n int, pods ...*corev1.Pod) {
 	b.t.Helper()
 	object := &v1.KuryrPortPool{Spec: v1.KuryrPortPoolSpec{
 		Key: key, Min: int32(n), Batch: 1, TTL: metav1.Duration{Duration: time.Hour},
@@ -261,8 +261,14 @@ func (b *bed) warmPoolOf(key v1.PoolKey, network string, n int) {
 				VIF: made[i].VIF,
 			},
 		}
+		phase := v1.PortAvailable
+		if i < len(pods) {
+			phase = v1.PortBound
+			port.Labels[v1.PortStatusLabel] = string(phase)
+			port.Spec.PodRef = &v1.PodReference{Namespace: pods[i].Namespace, Name: pods[i].Name, UID: pods[i].UID, Interface: "eth0", Default: true}
+		}
 		b.create(port)
-		port.Status = v1.KuryrPortStatus{Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{group}}
+		port.Status = v1.KuryrPortStatus{Phase: phase, AppliedSecurityGroupIDs: []string{group}}
 		for _, c := range []metav1.Condition{ // as the controller leaves a port at rest
 			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: kube.Reword("The port matches its spec.")},
 			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: "Settled", Message: kube.Reword("No action needed.")},
