@@ -171,6 +171,10 @@ night: ## What .ci/run does slice by slice: sweep, e2e, churn, race detector and
 bench: ## Benchmarks; docs/performance.md says what they measure (those of whole executables need root)
 	hack/bench.sh $(BENCHFLAGS)
 
+.PHONY: scale
+scale: test-assets ## The benchmark of 1,000 nodes, 30,000 KuryrPorts and 2,000 Services; KURYR_SCALE=2: half
+	go test -run '^$$' -bench 'Scale$$' -benchtime 1x -timeout 60m ./internal/controller
+
 ##@ Real Kubernetes, real OpenStack (root, Debian 12)
 
 .PHONY: demo

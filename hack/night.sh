@@ -41,6 +41,7 @@ slice "race detector, all else" "make race CORE=\"\$(go list ./api/... ./cmd/...
 slice "fuzz, model" "make fuzz FUZZTIME=$fuzz && make model MODEL=50000"
 slice "controllers stopped 200 times" "make stops"
 slice "benchmarks" "make bench"
+slice "a cluster of 1,000 nodes" "make scale"
 for release in 2025.1 zed; do
 	on="KURYR_BED_RELEASE=$release"
 	slice "contract and recorded exchanges, $release" "$on PARTS=contract make e2e"

@@ -236,7 +236,7 @@ func (b *scaleBed) measure(what string, running []*process, do func() []*process
 		u := p.used()
 		u.took, u.before, u.heap, u.peak = took, before, int64(m.HeapAlloc), peak
 		all = append(all, u)
-		b.t.Logf("%s [%d]: %.2f s; admitted %d, reads %d, writes %d, cloud calls %d; heap %d MiB (before %d), peak resident %d MiB\n\twrites %s\n\tcalls %s",
+		b.say("%s [%d]: %.2f s; admitted %d, reads %d, writes %d, cloud calls %d; heap %d MiB (before %d), peak resident %d MiB\n\twrites %s\n\tcalls %s",
 			what, i, took.Seconds(), u.worked, u.reads, u.writes, u.calls, u.heap>>20, u.before>>20, peak>>20, listed(u.wrote), listed(u.asked))
 	}
 	return all

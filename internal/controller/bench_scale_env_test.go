@@ -91,6 +91,15 @@ func newScaleBed(t testing.TB, part int) *scaleBed {
 // full reports whether the size is one for figures: nothing else runs, and keys are many enough to be spread evenly.
 func (b *scaleBed) full() bool { return b.nodes >= 500 }
 
+// say reports a figure. A run of full size takes long: it says each figure at once.
+func (b *scaleBed) say(format string, args ...any) {
+	if b.full() {
+		fmt.Printf(format+"\n", args...)
+		return
+	}
+	b.t.Logf(format, args...)
+}
+
 // within is eventually for conditions that take very long.
 func (b *scaleBed) within(what string, ok func() bool) {
 	b.t.Helper()
@@ -135,7 +144,7 @@ func (b *scaleBed) furnish() {
 		slice.Namespace = svc.Namespace
 		b.create(slice)
 	})
-	b.t.Logf("objects: %d nodes, %d KuryrPorts, %d pods, %d Services, made in %.0f s", b.nodes, b.ports, b.nodes*podsOfNode, b.services, time.Since(began).Seconds())
+	b.say("objects: %d nodes, %d KuryrPorts, %d pods, %d Services, made in %.0f s", b.nodes, b.ports, b.nodes*podsOfNode, b.services, time.Since(began).Seconds())
 }
 
 // run tells of pods that they run, as the kubelet does.

@@ -125,7 +125,7 @@ func (b *scaleBed) coldBurst(p *process, bare time.Duration) {
 		pods = b.burst("cold", b.nodes, p)
 		return []*process{p}
 	})[0].took
-	b.t.Logf("burst, cold: the ports alone %.1f s, ratio %.3f", bare.Seconds(), took.Seconds()/bare.Seconds())
+	b.say("burst, cold: the ports alone %.1f s, ratio %.3f", bare.Seconds(), took.Seconds()/bare.Seconds())
 	b.run(pods)
 }
 
@@ -164,7 +164,7 @@ func (b *scaleBed) rollingRestart() *process {
 		from.stop()
 		return []*process{from, to}
 	})
-	b.t.Logf("hand-over of %d keys of nodes and namespaces with %d requests: %.2f s from SIGTERM until all are requeued",
+	b.say("hand-over of %d keys of nodes and namespaces with %d requests: %.2f s from SIGTERM until all are requeued",
 		b.nodes+b.namespaces(), used[1].worked, gained.Seconds())
 	if used[0].writes > 0 {
 		b.t.Errorf("the replica that ends writes %v, want nothing", used[0].wrote)
@@ -195,7 +195,7 @@ func (b *scaleBed) sharing(p *process) {
 			all, most = all+of(u), max(most, of(u))
 		}
 		share := func(n int64) float64 { return 100 * float64(n) / float64(of(one)) }
-		b.t.Logf("%s: one controller %d; of three the busiest %.1f %% of that, all together %.1f %%", what, of(one), share(most), share(all))
+		b.say("%s: one controller %d; of three the busiest %.1f %% of that, all together %.1f %%", what, of(one), share(most), share(all))
 		if share(all) > 125 || share(all) < 75 {
 			b.t.Errorf("%s: three controllers do %.1f %% of what one does, want what one does", what, share(all))
 		}
