@@ -31,7 +31,7 @@ TESTFLAGS      ?= -timeout=20m -parallel=4
 # Empty, nothing is cut short.
 CUT            ?= -short
 # What -short cuts short, and where it is: a test (internal/repotest/long_test.go) names what is missing.
-LONG           := TestChangesFail$$|TestConvergence|TestGC$$|TestLargeServiceOnOVN|TestLargestService|TestLostMembers$$|TestMembersFollowSoon|TestOutageOfOctavia$$|TestPlanHoldsItsPromises|TestPortsFitIntoMemory|TestRandomHistories|TestRestartWritesNothing|TestServicesUnderChurn|TestThousandEndpoints|WhileWritesMeetTheirFate$$
+LONG           := TestChangesFail$$|TestConvergence|TestGC$$|TestLargeServiceOnOVN|TestLargestService|TestLostMembers$$|TestMembersFollowSoon|TestOutageOfOctavia$$|TestPlanHoldsItsPromises|TestPortsFitIntoMemory|TestRandomHistories|TestRestartWritesNothing|TestScale$$|TestServicesUnderChurn|TestThousandEndpoints|WhileWritesMeetTheirFate$$
 LONG_IN        := ./cmd/kuryr ./internal/controller/... ./internal/plan/... $(SIM)/internal/...
 BENCHFLAGS     ?=
 SIMFLAGS       ?=
