@@ -27,19 +27,19 @@ slice() { # NAME COMMAND: a command of the shell, as text
 }
 
 slice "long tests" "make long"
+slice "API server of the oldest Kubernetes" "make envtest-oldest"
+slice "nothing is decided by words" "make hashed"
+slice "race detector, controller" "make race CORE=./internal/controller CUT='-short -skip WhileWritesMeetTheirFate'"
+slice "race detector, sweeps" "KURYR_SWEEP=few make race CORE=./internal/controller CUT='-short -run WhileWritesMeetTheirFate'"
+slice "race detector, all else" "make race CORE=\"\$(go list ./api/... ./cmd/... ./internal/... | grep -v '/internal/controller\$' | paste -sd' ') github.com/kuryr-go/kuryr/openstacksim/...\""
+slice "controllers stopped 200 times" "make stops"
 slice "sweep at every write: Services" "make sweep SWEEPS='Service|Release|SourceRanges'"
 slice "sweep at every write: pods, namespaces, tenants" "make sweep SWEEPS='Pods|Pool|Namespaces|Tenants'"
 for mode in ActivePassive Sharded; do
 	slice "sweep with two controllers: $mode, pods, Services" "make sweep SWEEPS=$mode SCENARIOS='pods|pool|Service.*'"
 	slice "sweep with two controllers: $mode, all else" "make sweep SWEEPS=$mode SCENARIOS='source.ranges|namespace|modes|tenants'"
 done
-slice "API server of the oldest Kubernetes" "make envtest-oldest"
-slice "nothing is decided by words" "make hashed"
-slice "race detector, controller" "make race CORE=./internal/controller CUT='-short -skip WhileWritesMeetTheirFate'"
-slice "race detector, sweeps" "KURYR_SWEEP=few make race CORE=./internal/controller CUT='-short -run WhileWritesMeetTheirFate'"
-slice "race detector, all else" "make race CORE=\"\$(go list ./api/... ./cmd/... ./internal/... | grep -v '/internal/controller\$' | paste -sd' ') github.com/kuryr-go/kuryr/openstacksim/...\""
 slice "fuzz, model" "make fuzz FUZZTIME=$fuzz && make model MODEL=50000"
-slice "controllers stopped 200 times" "make stops"
 slice "benchmarks" "make bench"
 slice "a cluster of 1,000 nodes" "make scale"
 for release in 2025.1 zed; do
