@@ -30,7 +30,7 @@ func (noObjects) Get(_ context.Context, key client.ObjectKey, _ client.Object, _
 func (noObjects) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
 // connectGone is connect for the cluster of --cluster-gone.
-func (f *gcFlags) connectGone(ctx context.Context, file, kubeconfig string, load func(string) (*config.Config, error)) (to connection, err error) {
+func (f *gcFlags) connectGone(ctx context.Context, file, _ string, load func(string) (*config.Config, error)) (to connection, err error) {
 	if to.config, err = load(file); err != nil {
 		return to, err
 	}
