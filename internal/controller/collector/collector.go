@@ -26,8 +26,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -347,106 +345,6 @@ func (r Resource) settle(ctx context.Context, before bool) (asked bool, err erro
 		return before, fmt.Errorf("%s %s may have no owner: %w", r.Kind.Name, r.ID, err)
 	}
 	return asked || before, nil
-}
-
-// Verdict is what becomes of a resource that no object named.
-type Verdict string
-
-// The verdicts.
-const (
-	Keeps   Verdict = "keep"
-	Adopts  Verdict = "adopt"
-	Deletes Verdict = "delete"
-	Leaves  Verdict = "leave" // Audit's: to the controllers, or unknown
-)
-
-// judge asks the API server once more, and decides. It changes nothing. adopt is set with Adopts only.
-func (r Resource) judge(ctx context.Context) (is Verdict, adopt func(context.Context) error, err error) {
-	if wanted, err := r.Kind.Wanted(ctx, r); wanted || err != nil {
-		return Keeps, nil, err
-	}
-	if r.Kind.Adopt != nil {
-		adopt, err = r.Kind.Adopt(ctx, r)
-	}
-	switch {
-	case err != nil:
-		return Keeps, nil, err
-	case adopt != nil:
-		return Adopts, adopt, nil
-	}
-	return Deletes, nil, nil
-}
-
-// decide judges a resource, and then adopts or deletes it.
-func (r Resource) decide(ctx context.Context, before bool) (asked bool, err error) {
-	log := ctrl.LoggerFrom(ctx)
-	if r.Kind.Making != nil {
-		release, free := r.Kind.Making.Try(kube.OwnerRequest(r.Owner))
-		if !free { // the owner is naming a resource: the next comparison sees which one
-			return false, nil
-		}
-		defer release()
-	}
-	is, adopt, err := r.judge(ctx)
-	if err != nil || is == Keeps {
-		return false, err
-	}
-	if is == Adopts {
-		if err := adopt(ctx); err != nil {
-			return false, err
-		}
-		log.Info("adopted a resource that no object named")
-		r.did(ctx, v1.ReasonOrphanAdopted, r.Kind.WhyAdopt)
-		return true, nil
-	}
-	switch err := r.Kind.Delete(ctx, r); {
-	case errors.Is(err, errUsed):
-		log.V(1).Info("a resource that no object names is in use, so it stays", "because", err.Error())
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("cannot delete it: %w", err)
-	case !before:
-		log.Info("deleted a resource that no object named")
-		r.did(ctx, v1.ReasonOrphanDeleted, r.Kind.WhyDelete)
-	}
-	return true, nil
-}
-
-// did counts a resource that was adopted or deleted, and writes an Event on the KuryrCluster: the
-// owner is gone. Its name has the resource's ID, so there is one for each resource. As each follows a
-// request to the cloud, they are limited as these are. Without a KuryrCluster there is no Event.
-func (r Resource) did(ctx context.Context, reason, why string) {
-	count := r.Kind.Deleted
-	if reason == v1.ReasonOrphanAdopted {
-		count = r.Kind.Adopted
-	}
-	if count != nil {
-		count.Inc()
-	}
-	if r.Kind.From == nil {
-		return
-	}
-	var on v1.KuryrCluster
-	err := r.Kind.From.GetAPIReader().Get(ctx, client.ObjectKey{Name: v1.ClusterName}, &on)
-	if err == nil {
-		note := fmt.Sprintf("%s %s (%s) of %s, which no object named: %s", r.Kind.Name, r.ID, r.Name, r.Owner, why)
-		err = kube.Announce(ctx, r.Kind.From.GetClient(), "orphan-"+r.ID, kube.Reference(&on, "KuryrCluster"), reason, "Collect", note)
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !kube.NotServed(err) {
-		ctrl.LoggerFrom(ctx).Info("the Event on the KuryrCluster is missing", "because", err.Error())
-	}
-}
-
-// owner reads the object that a resource was created for. It reports whether the object exists.
-func (r Resource) owner(ctx context.Context, from client.Reader, into client.Object) (bool, error) {
-	err := from.Get(ctx, kube.OwnerRequest(r.Owner).NamespacedName, into)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading its owner %s: %w", r.Owner, err)
-	}
-	return true, nil
 }
 
 var (
