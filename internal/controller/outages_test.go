@@ -360,16 +360,16 @@ func TestReleaseWithoutTheRole(t *testing.T) {
 	o.realised("web")
 	o.stubborn()
 	o.delete(svc)
+	var ready *metav1.Condition // after a while it says something else
 	o.eventually("it says what it may not do", func() bool {
 		klb := o.balancerOf("web")
 		if klb == nil {
 			return false
 		}
-		ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
+		ready = meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
 		return ready != nil && ready.Reason == v1.ReasonForbidden && hasWords(ready.Message, "holding cluster IP "+klb.Spec.VIPs[0].IP)
 	})
-	ready := meta.FindStatusCondition(o.balancerOf("web").Status.Conditions, v1.ConditionReady)
-	if ready.Reason != v1.ReasonForbidden || !hasWords(ready.Message, "Apply the Role kuryr-controller") || !hashed && strings.Contains(ready.Message, "nothing is to be done") {
+	if !hasWords(ready.Message, "Apply the Role kuryr-controller") || !hashed && strings.Contains(ready.Message, "nothing is to be done") {
 		t.Errorf("it says %s: %s", ready.Reason, ready.Message)
 	}
 	o.eventually("it says what does not end", func() bool {

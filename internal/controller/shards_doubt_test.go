@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -89,4 +91,42 @@ func TestLateChangeOfANetwork(t *testing.T) {
 		b.cloud.EditSubnet(id, func(s *sdn.SubnetUpdate) { right = !slices.Equal(s.DNSServers, wrong) })
 		return right
 	})
+}
+
+// TestLateSpec: a spec that is written late, after its object was deleted, makes no object. Nor does it change
+// the next one of that name.
+func TestLateSpec(t *testing.T) {
+	b := newServiceBed(t)
+	objects := kube.NewObject(b.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerService, v1.LoadBalancerFinalizer)
+	klb := func(provider string) *v1.KuryrLoadBalancer {
+		return &v1.KuryrLoadBalancer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec:       v1.KuryrLoadBalancerSpec{Provider: provider, VIPs: []v1.VIPAddress{vip4}},
+		}
+	}
+	is := klb("")
+	if err := objects.Apply(t.Context(), nil, is, &is.Spec); err != nil {
+		t.Fatal(err)
+	}
+	late := func(rejected func(error) bool) {
+		t.Helper()
+		next := is.DeepCopy()
+		next.Spec.Provider = "late"
+		if err := objects.Apply(t.Context(), is, next, &next.Spec); !rejected(err) {
+			t.Errorf("error %v", err)
+		}
+	}
+	b.delete(is)
+	late(apierrors.IsConflict)
+	if other := b.balancerOf("web"); other != nil {
+		t.Errorf("there is %+v", other)
+	}
+	next := klb("ovn")
+	if err := objects.Apply(t.Context(), nil, next, &next.Spec); err != nil {
+		t.Fatal(err)
+	}
+	late(apierrors.IsInvalid)
+	if other := b.balancerOf("web"); other.Spec.Provider != "ovn" || other.UID != next.UID {
+		t.Errorf("there is %+v", other)
+	}
 }

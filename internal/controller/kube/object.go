@@ -163,7 +163,8 @@ func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
 }
 
 // Apply writes a spec by server-side apply. next is what the object is to be: is with that spec, or a
-// new object if there is none. Apply gives next the API server's version.
+// new object if there is none. Apply gives next the API server's version. An object that was deleted
+// meanwhile is a conflict: without its UID it would be made again.
 //
 // An apply leaves fields that another client has added. If it changes nothing for that reason, a patch
 // removes them.
@@ -177,6 +178,7 @@ func (o *Object[T]) Apply(ctx context.Context, is, next T, spec any, owners ...m
 	u.SetGroupVersionKind(v1.GroupVersion.WithKind(o.kind))
 	u.SetNamespace(key.Namespace)
 	u.SetName(key.Name)
+	u.SetUID(next.GetUID())
 	u.SetOwnerReferences(owners)
 	if err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), o.owner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("writing %s %s: %w", o.kind, name(key), err)
