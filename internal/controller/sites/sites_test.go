@@ -114,3 +114,38 @@ func TestSameMachine(t *testing.T) {
 		}
 	}
 }
+
+// unverified is a cluster with a KuryrNetwork whose status nobody has compared with the cloud.
+type unverified struct {
+	noNetworks
+	of *v1.KuryrNetwork
+}
+
+func (u unverified) Of(context.Context, string) (*v1.KuryrNetwork, bool, error) {
+	return u.of, true, nil
+}
+func (unverified) IsVerified(*v1.KuryrNetwork) bool { return false }
+
+// TestNetworkThatGoesIsNotVerified: the pools of a namespace stay until the status of its network is compared
+// with the cloud, but not once the network is being deleted: nobody compares it any more, and their free
+// ports would keep it.
+func TestNetworkThatGoesIsNotVerified(t *testing.T) {
+	for _, deleting := range []bool{false, true} {
+		kn := &v1.KuryrNetwork{Status: v1.KuryrNetworkStatus{NetworkID: "net"}}
+		if deleting {
+			kn.DeletionTimestamp = new(metav1.Now())
+		}
+		cache := &shown{nodes: map[string]map[string]string{"n": nil}, namespaces: map[string]map[string]string{"a": nil}}
+		live := settings.NewLive(settings.Settings{Networks: config.Networks{NetworkChoice: config.NetworkChoice{Mode: string(v1.NetworkNamespace)}}})
+		s, err := (&Sites{Options: Options{Client: cache, Networks: unverified{of: kn}, Settings: live}}).On(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, leads, err := s.Own(t.Context(), "a"); leads || err != nil {
+			t.Errorf("deleting %v: new ports are made: %v", deleting, err)
+		}
+		if s.Stays(&v1.PoolKey{Namespace: "a", NetworkID: "net"}) == deleting {
+			t.Errorf("deleting %v: the pool stays: %v", deleting, !deleting)
+		}
+	}
+}
