@@ -43,7 +43,7 @@ pods:
 pools: ${KURYR_POOLS:-{min: 0, batch: 1, ttl: 0s, cooldown: 0s\}}
 orphans:
   interval: 10s
-  grace: 10s
+  grace: 15s
 YAML
 if [[ $KURYR_BED_KIND != ovs ]]; then # that bed has no Octavia: pods only
 	cat >>"$overlay/kuryr.yaml" <<YAML

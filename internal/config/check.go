@@ -65,7 +65,7 @@ func check(c *Config, d *decoder) {
 	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
 	}
-	d.between("orphans.grace", c.Orphans.Grace, time.Second, 24*time.Hour)
+	d.between("orphans.grace", c.Orphans.Grace, 15*time.Second, 24*time.Hour) // a late request of a controller that hung
 	d.bounds("controllers.active", c.Controllers.Active, 0, 128)
 	checkNode(c.Node, d)
 }

@@ -391,6 +391,7 @@ func TestFaults(t *testing.T) {
 		{"release after", head + "services: {releaseAfter: 1s}", "services.releaseAfter: want at least 1m0s, got 1s"},
 		{"check interval", head + "services: {checkInterval: 1s}", "services.checkInterval: want at least 10s, got 1s"},
 		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},
+		{"short grace", head + "orphans: {grace: 14s}", "orphans.grace: want at least 15s, got 14s"},
 		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
 		{"ovsdb path", head + "node: {ovsdb: /run/openvswitch/db.sock}", `is no place of an OVSDB server: write unix:/run`},
 		{"ovsdb port", head + "node: {ovsdb: 'tcp:localhost'}", `is no place of an OVSDB server`},
