@@ -39,6 +39,10 @@ for mode in ActivePassive Sharded; do
 	slice "sweep with two controllers: $mode, pods, Services" "make sweep SWEEPS=$mode SCENARIOS='pods|pool|Service.*'"
 	slice "sweep with two controllers: $mode, all else" "make sweep SWEEPS=$mode SCENARIOS='source.ranges|namespace|modes|tenants'"
 done
+many="KURYR_BED_NODES=4 KURYR_CONTROLLERS=3 KURYR_ACTIVE=0"
+slice "three controllers that share, outage of the cloud" "$many PARTS=outage KURYR_OUTAGE=$outage make e2e"
+slice "three controllers that share, churn under fire" "$many PARTS=test TESTS=TestChurnUnderFire KURYR_CHURN=$churn make e2e"
+slice "replicas on four nodes" "KURYR_BED_NODES=4 PARTS=test TESTS='TestReplicas|TestReplicaMore|TestForgedTable|TestKuryrPodsDeleted|TestControllerOutside' make e2e"
 slice "fuzz, model" "make fuzz FUZZTIME=$fuzz && make model MODEL=50000"
 slice "benchmarks" "make bench"
 slice "a cluster of 1,000 nodes" "make scale"

@@ -5,6 +5,8 @@
 # overlay over config/default that says which cloud, subnet and security group.
 # Run again it rolls out what has changed. Without KURYR_POOLS, which is what the
 # configuration says under pools, no free ports are kept: tests count ports.
+# KURYR_CONTROLLERS says how many replicas the controller has (1: tests stop and read
+# the one that works), and KURYR_ACTIVE how many of them work (1; 0: all).
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
@@ -44,6 +46,7 @@ pools: ${KURYR_POOLS:-{min: 0, batch: 1, ttl: 0s, cooldown: 0s\}}
 orphans:
   interval: 10s
   grace: 15s
+controllers: {active: ${KURYR_ACTIVE:-1}}
 YAML
 if [[ $KURYR_BED_KIND != ovs ]]; then # that bed has no Octavia: pods only
 	cat >>"$overlay/kuryr.yaml" <<YAML
@@ -89,7 +92,7 @@ configMapGenerator:
 - {name: kuryr-api-server, literals: ["KUBERNETES_SERVICE_HOST=${KUBERNETES_API%:*}", "KUBERNETES_SERVICE_PORT=${KUBERNETES_API#*:}"]}
 secretGenerator:
 - {name: kuryr-cloud, files: [clouds.yaml]}
-replicas: [{name: kuryr-controller, count: ${KURYR_CONTROLLERS:-1}}] # tests stop and read the one that works
+replicas: [{name: kuryr-controller, count: ${KURYR_CONTROLLERS:-1}}]
 images:
 - {name: $image, newTag: "$tag"}
 YAML

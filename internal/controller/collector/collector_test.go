@@ -255,3 +255,25 @@ func TestWhenToLook(t *testing.T) {
 		}
 	})
 }
+
+// An audit of which one comparison failed, the first or the second, is unsure: what that one did not show
+// may be left over. It deletes nothing then.
+func TestAuditThatFailedOnce(t *testing.T) {
+	for failing := range 3 { // 2: none
+		s, looks := &shelf{there: []string{"waste"}}, 0
+		v := s.inventory()
+		v.Settings = settings.NewLive(settings.Settings{}) // without a grace
+		s.kind.Making = nil // without asking for an owner
+		v.comparison = looking{s, func(ctx context.Context) (Findings, error) {
+			defer func() { looks++ }()
+			if looks == failing {
+				return Findings{}, sdn.ErrUnavailable
+			}
+			return s.look(ctx)
+		}}
+		judged, _, unsure := Audit(t.Context(), nil, []*Inventory{v}, func(context.Context) error { return nil })
+		if looks != 2 || errors.Is(unsure, sdn.ErrUnavailable) != (failing < 2) || (len(judged) == 1) != (failing == 2) {
+			t.Errorf("comparison %d fails: after %d of them %v is due, error %v", failing, looks, judged, unsure)
+		}
+	}
+}
