@@ -263,7 +263,7 @@ func TestAuditThatFailedOnce(t *testing.T) {
 		s, looks := &shelf{there: []string{"waste"}}, 0
 		v := s.inventory()
 		v.Settings = settings.NewLive(settings.Settings{}) // without a grace
-		s.kind.Making = nil // without asking for an owner
+		s.kind.Making = nil                                // without asking for an owner
 		v.comparison = looking{s, func(ctx context.Context) (Findings, error) {
 			defer func() { looks++ }()
 			if looks == failing {
