@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -54,9 +53,7 @@ func addPolicyNotices(mgr ctrl.Manager, shards kube.Shards, backoff outcome.Back
 	// for these Events.
 	n := &policyNotices{mgr: mgr, shards: shards, pace: rate.NewLimiter(20, 20)}
 	return builder.TypedControllerManagedBy[policyGeneration](mgr).Named("networkpolicies").
-		WithOptions(controller.TypedOptions[policyGeneration]{
-			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[policyGeneration](backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[policyGeneration](1, backoff)).
 		WatchesRawSource(source.TypedFunc[policyGeneration](n.watch)).
 		Complete(kube.Sharded(shards, namespaceOf, n))
 }

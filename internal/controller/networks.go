@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
@@ -20,12 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-var networksBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
-	Name: "kuryr_networks_blocked",
-	Help: "1 if a CRD or a permission of the controller that networks of namespaces need is missing.",
-})
-
-func init() { metrics.Registry.MustRegister(networksBlocked) }
+var networksBlocked = kube.Gauge("kuryr_networks_blocked", "1 if a CRD or a permission of the controller that networks of namespaces need is missing.")
 
 // setupNetworks adds what serves the networks of namespaces once some namespace may have one.
 func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {

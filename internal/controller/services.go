@@ -10,14 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/balancers"
@@ -29,12 +27,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-var servicesBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
-	Name: "kuryr_services_blocked",
-	Help: "1 if a CRD or a permission of the controller that Services need is missing.",
-})
-
-func init() { metrics.Registry.MustRegister(servicesBlocked) }
+var servicesBlocked = kube.Gauge("kuryr_services_blocked", "1 if a CRD or a permission of the controller that Services need is missing.")
 
 // reconciler is a part that is added to the manager once Services are to be served.
 type reconciler interface{ Setup(ctrl.Manager) error }

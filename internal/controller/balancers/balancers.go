@@ -21,6 +21,7 @@ package balancers
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,7 +32,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -130,9 +130,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
 	kube.CheckLater(r.Shards, r.client, &v1.KuryrLoadBalancerList{}, late, done, func(req ctrl.Request) { r.RequestCheck(req, true) })
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](workers, r.Backoff)).
 		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.Funcs{UpdateFunc: r.followGroups}).
 		WatchesRawSource(r.wake.Source()).
@@ -143,12 +141,12 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	busy := kube.Every("loadbalancers", r.wait.period, r.listBusy, r.wait.added)
 	drift := kube.Every("checks", func() time.Duration { return r.checks.pause(r.Settings.Load()) }, r.checkNext, nil)
-	for _, run := range []kube.Runnable{busy, drift, r.Settings.Follow(r.followSettings), r.retry()} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
-	}
-	return nil
+	retry := kube.Every("retry", func() time.Duration { return kube.Never }, r.retryUnready, r.back)
+	follow := r.Settings.Follow(func(ctx context.Context) error { // those in deletion may have another time to wait
+		r.wakeAll(ctx, func(*v1.KuryrLoadBalancer) bool { return true })
+		return nil
+	})
+	return errors.Join(mgr.Add(busy), mgr.Add(drift), mgr.Add(kube.Runnable(follow)), mgr.Add(retry))
 }
 
 // done reports whether the status says that all is done.
@@ -177,11 +175,6 @@ func beyondWords(e event.UpdateEvent) bool {
 // otherwise make all repairs begin anew with each of its slow answers.
 const retryGap = time.Minute
 
-// retry runs retryUnready each time that the cloud is back.
-func (r *Reconciler) retry() kube.Runnable {
-	return kube.Every("retry", func() time.Duration { return kube.Never }, r.retryUnready, r.back)
-}
-
 // retryUnready forgets the attempts to get load balancers out of ERROR, and applies the
 // KuryrLoadBalancers that are not ready, after each time that the cloud is back. Attempts while a part
 // of the cloud was away prove nothing, and their pauses would be long. The reason of the condition does
@@ -195,13 +188,6 @@ func (r *Reconciler) retryUnready(ctx context.Context) error {
 		return true
 	})
 	kube.Pause(ctx, retryGap)
-	return nil
-}
-
-// followSettings applies all KuryrLoadBalancers after a change of the settings: those in deletion may
-// have another time to wait.
-func (r *Reconciler) followSettings(ctx context.Context) error {
-	r.wakeAll(ctx, func(*v1.KuryrLoadBalancer) bool { return true })
 	return nil
 }
 
@@ -258,7 +244,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	case state == kube.Gone:
 		known := r.memories.forget(req)
-		r.wait.forget(req)
+		r.wait.lose(func(other ctrl.Request) bool { return other == req })
 		if known || !r.owns(req) { // else a check was requested of an object that is long gone
 			r.retryRefused(ctx)
 		}

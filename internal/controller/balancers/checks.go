@@ -56,15 +56,10 @@ func (r *Reconciler) checkNext(ctx context.Context) error {
 	}
 	if len(c.left) > 0 {
 		next := c.left[0]
-		c.left, c.requests = c.left[1:], checkRequests(next)
+		// The most requests that a check needs: the load balancer, its listeners, its pools, their states,
+		// the members and the monitor of each pool, and the security group.
+		c.left, c.requests = c.left[1:], len(next.Spec.VIPs)*(4+2*len(next.Spec.Listeners))+1
 		r.RequestCheck(kube.RequestOf(next), false)
 	}
 	return nil
-}
-
-// checkRequests is the most requests that a check of a KuryrLoadBalancer needs. It counts the load
-// balancer, its listeners, its pools, their states, the members and the monitor of each pool, and the
-// security group.
-func checkRequests(klb *v1.KuryrLoadBalancer) int {
-	return len(klb.Spec.VIPs)*(4+2*len(klb.Spec.Listeners)) + 1
 }

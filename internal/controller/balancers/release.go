@@ -123,8 +123,7 @@ func (v *reconciliation) remove(ctx context.Context) error {
 			continue
 		}
 		err := v.send(ctx, step)
-		var pending *sdn.PendingError
-		if err != nil && !errors.As(err, &pending) {
+		if err != nil && !errors.As(err, new(*sdn.PendingError)) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
 		v.deleted(ctx, lb.ID, v.memory.attempts.Did(step, v.Now(), v.Backoff.Min, ""))

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -237,34 +236,19 @@ func (v *reconciliation) checked(ctx context.Context, plan *balancer.Actions) (b
 }
 
 var (
-	balancerStages = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	balancerStages = kube.Metrics.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kuryr_loadbalancer_stage_seconds",
 		Help: "From the controller seeing what a KuryrLoadBalancer asks for, to a new one's load balancers being ACTIVE (stage active), " +
 			"and to the cloud having all of it, members included (stage synced).",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 	}, []string{"stage"})
-	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_loadbalancer_writes_total",
-		Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
-			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
-	}, []string{"change", "result"})
-	balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_loadbalancers_busy",
-		Help: "Load balancers in PENDING_* that Kuryr waits for.",
-	})
-	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_loadbalancer_drifts_total",
-		Help: "Comparisons of a load balancer with the cloud that found it changed by somebody else.",
-	})
-	balancersMended = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_loadbalancer_mends_total",
-		Help: "Repairs of load balancers, or of parts of them, that were in ERROR.",
-	})
+	writes = kube.CounterOf([]string{"change", "result"}, "kuryr_loadbalancer_writes_total",
+		"Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: "+
+			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.")
+	balancersBusy   = kube.Gauge("kuryr_loadbalancers_busy", "Load balancers in PENDING_* that Kuryr waits for.")
+	balancerDrifts  = kube.Counter("kuryr_loadbalancer_drifts_total", "Comparisons of a load balancer with the cloud that found it changed by somebody else.")
+	balancersMended = kube.Counter("kuryr_loadbalancer_mends_total", "Repairs of load balancers, or of parts of them, that were in ERROR.")
 )
-
-func init() {
-	metrics.Registry.MustRegister(balancerStages, writes, balancersBusy, balancerDrifts, balancersMended)
-}
 
 // count counts a change that the cloud was asked for, by its result, and returns the result.
 func count(change string, err error) error {

@@ -39,7 +39,9 @@ func TestRetryUnready(t *testing.T) {
 		defer stop()
 		r.back = kube.NewSignal() // of this bubble
 		ended := make(chan error)
-		go func() { ended <- r.retry()(ctx) }()
+		go func() {
+			ended <- kube.Every("retry", func() time.Duration { return kube.Never }, r.retryUnready, r.back)(ctx)
+		}()
 		if retried() {
 			t.Error("retried before any outage")
 		}

@@ -59,11 +59,6 @@ func (w *waiter) add(id string, req ctrl.Request, since, now time.Time) time.Tim
 	return since
 }
 
-// forget stops waiting for the load balancers of a request.
-func (w *waiter) forget(req ctrl.Request) {
-	w.lose(func(other ctrl.Request) bool { return other == req })
-}
-
 // lose stops waiting for the load balancers of lost requests.
 func (w *waiter) lose(lost func(ctrl.Request) bool) {
 	w.mu.Lock()

@@ -11,16 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -47,7 +44,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	r.Shards.Follow(nil, r.lose)
 	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.Namespace && isHolder(o) })
 	return ctrl.NewControllerManagedBy(mgr).Named("clusterips").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true)}).
+		WithOptions(outcome.Options[ctrl.Request](workers, r.Backoff)).
 		For(&corev1.Service{}, builder.WithPredicates(own)).
 		Watches(&corev1.Service{}, handler.Funcs{DeleteFunc: r.followDeletion}).
 		WatchesRawSource(kube.Gained(r.Shards, key, all)).
@@ -77,12 +74,8 @@ func (r *Reconciler) followDeletion(ctx context.Context, gone event.DeleteEvent,
 	}
 }
 
-var heldClusterIPs = prometheus.NewGauge(prometheus.GaugeOpts{
-	Name: "kuryr_cluster_ips_held",
-	Help: "Cluster IPs of deleted Services that Kuryr holds, as Octavia does not delete the load balancers there.",
-})
-
-func init() { metrics.Registry.MustRegister(heldClusterIPs) }
+var heldClusterIPs = kube.Gauge("kuryr_cluster_ips_held",
+	"Cluster IPs of deleted Services that Kuryr holds, as Octavia does not delete the load balancers there.")
 
 // needless reports whether the cloud has none of a holder's load balancers any more. A credential
 // that has lost a role may be shown none in a list, so each of them is read.

@@ -28,7 +28,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -67,8 +66,7 @@ var errUsed = errors.New("the resource is in use")
 
 // ifUsed adds errUsed to an error of the SDN that says so.
 func ifUsed(err error) error {
-	var pending *sdn.PendingError
-	if errors.Is(err, sdn.ErrConflict) || errors.As(err, &pending) {
+	if errors.Is(err, sdn.ErrConflict) || errors.As(err, new(*sdn.PendingError)) {
 		return fmt.Errorf("%w: %w", errUsed, err)
 	}
 	return err
@@ -348,28 +346,11 @@ func (r Resource) settle(ctx context.Context, before bool) (asked bool, err erro
 }
 
 var (
-	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_adopted_total",
-		Help: "Unmanaged ports of this cluster that were given to their pool.",
-	})
-	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_deleted_total",
-		Help: "Unmanaged ports of this cluster that were deleted.",
-	})
-	balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_loadbalancer_orphans_deleted_total",
-		Help: "Load balancers, floating IPs, security groups and VIP ports of this cluster that no object knew of and that were deleted.",
-	}, []string{"kind"})
-	networkOrphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_network_orphans_deleted_total",
-		Help: "Networks of this cluster that no KuryrNetwork named and that were deleted, with their subnets.",
-	})
-	routerOrphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_router_orphans_deleted_total",
-		Help: "Routers of this cluster that no KuryrNetwork named and that were deleted.",
-	})
+	portsAdopted           = kube.Counter("kuryr_orphan_ports_adopted_total", "Unmanaged ports of this cluster that were given to their pool.")
+	orphansDeleted         = kube.Counter("kuryr_orphan_ports_deleted_total", "Unmanaged ports of this cluster that were deleted.")
+	balancerOrphansDeleted = kube.CounterOf([]string{"kind"}, "kuryr_loadbalancer_orphans_deleted_total",
+		"Load balancers, floating IPs, security groups and VIP ports of this cluster that no object knew of and that were deleted.")
+	networkOrphansDeleted = kube.Counter("kuryr_network_orphans_deleted_total",
+		"Networks of this cluster that no KuryrNetwork named and that were deleted, with their subnets.")
+	routerOrphansDeleted = kube.Counter("kuryr_router_orphans_deleted_total", "Routers of this cluster that no KuryrNetwork named and that were deleted.")
 )
-
-func init() {
-	metrics.Registry.MustRegister(portsAdopted, orphansDeleted, balancerOrphansDeleted, networkOrphansDeleted, routerOrphansDeleted)
-}

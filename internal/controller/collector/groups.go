@@ -58,7 +58,8 @@ type GroupOptions struct {
 func SecurityGroups(from source, o GroupOptions) *Inventory {
 	g := &securityGroups{GroupOptions: o, client: from.GetClient(), live: from.GetAPIReader(), there: true}
 	wanted := func(ctx context.Context, r Resource) (bool, error) { return g.named(ctx, g.live, r) }
-	g.kind = &Kind{Name: "security group", From: from, Making: o.Making, Wanted: wanted, Delete: g.delete, WhyDelete: "no KuryrLoadBalancer names it"}
+	remove := func(ctx context.Context, r Resource) error { return ifUsed(o.Cloud.DeleteSecurityGroup(ctx, r.ID)) }
+	g.kind = &Kind{Name: "security group", From: from, Making: o.Making, Wanted: wanted, Delete: remove, WhyDelete: "no KuryrLoadBalancer names it"}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
 	return &Inventory{Name: "securitygroups", Settings: o.Settings, Shards: o.Shards, comparison: g}
 }
@@ -72,7 +73,7 @@ func (g *securityGroups) tell(req ctrl.Request) {
 // period returns a short interval, as a group that is left over may still be on a port.
 func (g *securityGroups) period() time.Duration {
 	s := g.Settings.Load()
-	return min(period(s), max(s.Orphans.Grace.Duration, 100*time.Millisecond))
+	return min(period(s, 2*time.Minute), max(s.Orphans.Grace.Duration, 100*time.Millisecond))
 }
 
 // look lists the groups once at the start. After that it lists them only if there are groups, or
@@ -132,9 +133,4 @@ func (g *securityGroups) named(ctx context.Context, from client.Reader, r Resour
 	var klb v1.KuryrLoadBalancer
 	there, err := r.owner(ctx, from, &klb)
 	return there && (klb.Status.SecurityGroupID == r.ID || g.Members.Lost(&klb)), err
-}
-
-// delete deletes a group, unless a port still has it.
-func (g *securityGroups) delete(ctx context.Context, r Resource) error {
-	return ifUsed(g.Cloud.DeleteSecurityGroup(ctx, r.ID))
 }

@@ -4,6 +4,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,13 @@ type balancerApplier interface {
 // floating IPs.
 func LoadBalancers(from source, o LoadBalancerOptions) *Inventory {
 	r := &loadBalancers{LoadBalancerOptions: o, client: from.GetClient(), live: from.GetAPIReader()}
+	deleteFloatingIP := func(ctx context.Context, f Resource) error { return o.FloatingIPs.DeleteFloatingIP(ctx, f.ID, "") }
+	freeVIP := func(ctx context.Context, port Resource) error {
+		return o.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP, port.ID)
+	}
 	r.balancer = &Kind{Name: "load balancer", Wanted: r.wanted, Delete: r.deleteLoadBalancer, WhyDelete: ownerGone}
-	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP, WhyAdopt: "another port has it, so it only loses its mark", WhyDelete: ownerGone}
-	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: r.freeVIP, WhyDelete: "Octavia has left it; it has no load balancer"}
+	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: deleteFloatingIP, WhyAdopt: "another port has it, so it only loses its mark", WhyDelete: ownerGone}
+	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: freeVIP, WhyDelete: "Octavia has left it; it has no load balancer"}
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.From, k.Deleted = from, balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
@@ -69,16 +74,13 @@ func (r *loadBalancers) tell(req ctrl.Request) { r.Applier.RequestCheck(req, tru
 
 func (r *loadBalancers) period() time.Duration {
 	s := r.Settings.Load()
-	return min(period(s), settings.CheckInterval(s.Services.CheckInterval.Duration))
+	return min(period(s, 2*time.Minute), settings.CheckInterval(s.Services.CheckInterval.Duration))
 }
 
-// period returns the interval of the configuration. Without one it returns two minutes: ports have
-// other occasions for a comparison, these inventories have none.
-func period(s *settings.Settings) time.Duration {
-	if wait := s.Orphans.Interval.Duration; wait > 0 {
-		return wait
-	}
-	return 2 * time.Minute
+// period returns the interval of the configuration, or another one without it: ports have other
+// occasions for a comparison, these inventories have none.
+func period(s *settings.Settings, otherwise time.Duration) time.Duration {
+	return cmp.Or(max(0, s.Orphans.Interval.Duration), otherwise)
 }
 
 // look lists the objects before and after the resources. So a resource that is created between the
@@ -242,10 +244,6 @@ func (r *loadBalancers) wantsVIP(ctx context.Context, port Resource) (bool, erro
 	return false, err
 }
 
-func (r *loadBalancers) freeVIP(ctx context.Context, port Resource) error {
-	return r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP, port.ID)
-}
-
 // wanted reports whether the KuryrLoadBalancer exists that a resource was created for.
 func (r *loadBalancers) wanted(ctx context.Context, res Resource) (bool, error) {
 	return res.owner(ctx, r.live, &v1.KuryrLoadBalancer{})
@@ -254,8 +252,7 @@ func (r *loadBalancers) wanted(ctx context.Context, res Resource) (bool, error) 
 // deleteLoadBalancer requests the deletion of a load balancer. Octavia takes time for it.
 func (r *loadBalancers) deleteLoadBalancer(ctx context.Context, lb Resource) error {
 	err := r.Cloud.DeleteLoadBalancer(ctx, lb.ID)
-	var pending *sdn.PendingError
-	if errors.As(err, &pending) {
+	if errors.As(err, new(*sdn.PendingError)) {
 		return nil
 	}
 	return err
@@ -267,10 +264,6 @@ func (r *loadBalancers) disown(_ context.Context, f Resource) (func(context.Cont
 		return nil, nil
 	}
 	return func(ctx context.Context) error { return r.FloatingIPs.DisownFloatingIP(ctx, f.ID) }, nil
-}
-
-func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) error {
-	return r.FloatingIPs.DeleteFloatingIP(ctx, f.ID, "")
 }
 
 // missing returns the objects whose load balancer or floating IP is gone. It also returns objects

@@ -57,7 +57,9 @@ type NetworkCloud interface {
 func Networks(from source, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: from.GetClient(), live: from.GetAPIReader(), routed: o.Thorough}
 	n.network = &Kind{Name: "network", From: from, Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted, WhyDelete: unnamedNetwork}
-	n.router = &Kind{Name: "router", From: from, Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted, WhyDelete: unnamedNetwork}
+	// Interfaces in a network that is left over, too, are removed with the network, which stays while somebody has a port in it.
+	deleteRouter := func(ctx context.Context, r Resource) error { return ifUsed(o.Cloud.DeleteRouter(ctx, r.ID)) }
+	n.router = &Kind{Name: "router", From: from, Making: o.Making, Wanted: n.wanted, Delete: deleteRouter, Deleted: routerOrphansDeleted, WhyDelete: unnamedNetwork}
 	return &Inventory{Name: "networks", Settings: o.Settings, Shards: o.Shards, comparison: n}
 }
 
@@ -65,16 +67,13 @@ func (n *networks) tell(req ctrl.Request) { n.Applier.RequestCheck(req) }
 
 func (n *networks) period() time.Duration {
 	s := n.Settings.Load()
-	if wait := s.Orphans.Interval.Duration; wait > 0 {
-		return wait
-	}
-	return settings.CheckInterval(s.Services.CheckInterval.Duration)
+	return period(s, settings.CheckInterval(s.Services.CheckInterval.Duration))
 }
 
 // look lists the objects before and after the networks, so a network that is made between the lists
 // has an object in the second list.
 func (n *networks) look(ctx context.Context) (found Findings, err error) {
-	before, err := n.objects(ctx)
+	before, err := kube.All[*v1.KuryrNetwork](ctx, n.client, &v1.KuryrNetworkList{})
 	if err != nil {
 		return found, err
 	}
@@ -86,7 +85,7 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 	if routersLack != nil && sdn.Partial(routersLack) == nil {
 		return found, fmt.Errorf("listing routers: %w", routersLack)
 	}
-	after, err := n.objects(ctx)
+	after, err := kube.All[*v1.KuryrNetwork](ctx, n.client, &v1.KuryrNetworkList{})
 	if err != nil {
 		return found, err
 	}
@@ -144,10 +143,6 @@ func (n *networks) listRouters(ctx context.Context, objects map[ctrl.Request]*v1
 	return n.Cloud.ListRouters(ctx)
 }
 
-func (n *networks) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrNetwork, error) {
-	return kube.All[*v1.KuryrNetwork](ctx, n.client, &v1.KuryrNetworkList{})
-}
-
 func (n *networks) wanted(ctx context.Context, r Resource) (bool, error) {
 	var kn v1.KuryrNetwork
 	there, err := r.owner(ctx, n.live, &kn)
@@ -178,10 +173,4 @@ func (n *networks) delete(ctx context.Context, r Resource) error {
 		}
 	}
 	return ifUsed(n.Cloud.DeleteNetwork(ctx, r.ID))
-}
-
-// deleteRouter deletes a router without interfaces. Those of a network that is left over, too, are
-// removed with the network, which stays while somebody has a port in it.
-func (n *networks) deleteRouter(ctx context.Context, r Resource) error {
-	return ifUsed(n.Cloud.DeleteRouter(ctx, r.ID))
 }

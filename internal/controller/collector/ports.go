@@ -70,7 +70,8 @@ type ports struct {
 func AddPorts(mgr ctrl.Manager, o PortOptions) error {
 	inventory := Ports(mgr, o)
 	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, shards: o.Shards, look: o.Look}
-	return errors.Join(inventory.Setup(mgr), mgr.Add(s.watch()))
+	watch := kube.Every("stuck-pods", func() time.Duration { return max(s.grace(), time.Second/10) }, s.once, nil)
+	return errors.Join(inventory.Setup(mgr), mgr.Add(watch))
 }
 
 // Ports returns the inventory of ports.
@@ -107,7 +108,7 @@ func (r *ports) period() time.Duration { return r.Settings.Load().Orphans.Interv
 // What the list has is compared also if the list lacks the ports of a project. Only the objects of
 // that project are not missing then.
 func (r *ports) look(ctx context.Context) (Findings, error) {
-	before, err := r.objects(ctx)
+	before, err := kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
 	if err != nil {
 		return Findings{}, err
 	}
@@ -118,7 +119,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	lacks := err
 	// An arriving port is in supply until the cache shows its object. So supply is asked first.
 	remembered, busy := r.Supply.Knows()
-	after, err := r.objects(ctx)
+	after, err := kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
 	if err != nil {
 		return Findings{}, err
 	}
@@ -224,10 +225,6 @@ func (r *ports) credible(ctx context.Context, missing []*v1.KuryrPort) (gone []c
 		}
 	}
 	return gone, unseen
-}
-
-func (r *ports) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrPort, error) {
-	return kube.All[*v1.KuryrPort](ctx, r.client, &v1.KuryrPortList{})
 }
 
 // annotated returns the ports that running pods name in their annotations. Most of these ports have

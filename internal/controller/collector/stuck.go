@@ -31,11 +31,6 @@ type stuckPods struct {
 
 func (r *stuckPods) grace() time.Duration { return r.settings.Load().Orphans.Grace.Duration }
 
-// watch returns the runnable that looks for such pods while this process leads.
-func (r *stuckPods) watch() kube.Runnable {
-	return kube.Every("stuck-pods", func() time.Duration { return max(r.grace(), time.Second/10) }, r.once, nil)
-}
-
 func (r *stuckPods) once(ctx context.Context) error {
 	late, err := r.ports(ctx)
 	if err != nil {

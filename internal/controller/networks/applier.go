@@ -21,7 +21,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -133,12 +132,13 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	late := func() time.Duration { return r.Settings.Load().Neutron.RequestTimeout.Duration + r.Late }
 	kube.CheckLater(r.Shards, r.client, &v1.KuryrNetworkList{}, late, done, r.RequestCheck)
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](workers, r.Backoff)).
 		For(&v1.KuryrNetwork{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.leaving), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: podChanged,
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: func(e event.UpdateEvent) bool { // a network in deletion serves pods while it has ports of pods
+				return (e.ObjectOld.(*v1.KuryrPort).Spec.PodRef == nil) != (e.ObjectNew.(*v1.KuryrPort).Spec.PodRef == nil)
+			},
 		})).
 		WatchesRawSource(r.queue.Source()).
 		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &v1.KuryrNetworkList{}))).
@@ -188,12 +188,6 @@ func made(kn *v1.KuryrNetwork) v1.KuryrNetworkStatus {
 	s := kn.Status
 	s.Conditions = nil
 	return s
-}
-
-// podChanged reports whether a port has got or lost its pod: a network in deletion serves pods while
-// it has ports of pods.
-func podChanged(e event.UpdateEvent) bool {
-	return (e.ObjectOld.(*v1.KuryrPort).Spec.PodRef == nil) != (e.ObjectNew.(*v1.KuryrPort).Spec.PodRef == nil)
 }
 
 // leaving returns the KuryrNetwork in deletion that a port is or was in.
@@ -305,9 +299,7 @@ func atRest(kn *v1.KuryrNetwork) bool {
 // the networks that they name. It runs outside of planning, and asks once for each changed status.
 func (r *Applier) setupOthers(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("networkstatuses").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](workers, r.Backoff)).
 		For(&v1.KuryrNetwork{}).
 		WatchesRawSource(r.others.Source()).
 		Complete(reconcile.Func(r.verify))

@@ -93,13 +93,10 @@ func (v *reconciliation) send(ctx context.Context, status *v1.KuryrNetworkStatus
 	is.Conditions = conditions(&v.kn.Status)
 	before := meta.FindStatusCondition(is.Conditions, condition)
 	there, err := v.objects.Report(ctx, v.kn, &is, status)
-	if err == nil && there && (before == nil || before.Reason != reason) && reason != v1.ReasonReady && !passing(reason) {
+	// These need no person.
+	needless := slices.Contains([]string{v1.ReasonReady, v1.ReasonConflict, v1.ReasonPending, v1.ReasonDeleting, v1.ReasonNotPlanned}, reason)
+	if err == nil && there && (before == nil || before.Reason != reason) && !needless {
 		v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, reason, "ApplyNetwork", "%s", outcome.Cut(text))
 	}
 	return err
-}
-
-// passing reports whether a reason needs no person.
-func passing(reason string) bool {
-	return slices.Contains([]string{v1.ReasonConflict, v1.ReasonPending, v1.ReasonDeleting, v1.ReasonNotPlanned}, reason)
 }

@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -36,18 +35,21 @@ func (p *Planner) Setup(mgr ctrl.Manager) error {
 	}
 	p.Shards.Follow(nil, p.lose)
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[ctrl.Request](p.Backoff), SkipNameValidation: new(true),
-		}).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(ofItself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
+		WithOptions(outcome.Options[ctrl.Request](1, p.Backoff)).
+		WatchesMetadata(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
 		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(p.changed), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(inside), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return wants(e.Object.(*corev1.Pod)) }, UpdateFunc: podMoved,
+			CreateFunc: func(e event.CreateEvent) bool { return wants(e.Object.(*corev1.Pod)) },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return wants(e.ObjectOld.(*corev1.Pod)) != wants(e.ObjectNew.(*corev1.Pod))
+			},
 		})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: portReturned,
 		})).
-		Watches(&v1.KuryrPortPool{}, handler.EnqueueRequestsFromMapFunc(ofPool), builder.WithPredicates(predicate.Funcs{
+		Watches(&v1.KuryrPortPool{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
+			return named(o.(*v1.KuryrPortPool).Spec.Key.Namespace)
+		}), builder.WithPredicates(predicate.Funcs{
 			DeleteFunc: func(event.DeleteEvent) bool { return false }, UpdateFunc: poolMoved,
 		})).
 		WatchesRawSource(p.queue.Source()).
@@ -82,9 +84,7 @@ func named(namespace string) []ctrl.Request {
 func itself(namespace string) ctrl.Request {
 	return ctrl.Request{NamespacedName: types.NamespacedName{Name: namespace}}
 }
-
-func ofItself(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetName()) }
-func inside(_ context.Context, o client.Object) []ctrl.Request   { return named(o.GetNamespace()) }
+func inside(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetNamespace()) }
 
 // changed is inside for a KuryrNetwork. It has the prefixes of all read again.
 func (p *Planner) changed(ctx context.Context, o client.Object) []ctrl.Request {
@@ -98,10 +98,6 @@ func ofPod(_ context.Context, o client.Object) []ctrl.Request {
 		return named(ref.Namespace)
 	}
 	return nil
-}
-
-func ofPool(_ context.Context, o client.Object) []ctrl.Request {
-	return named(o.(*v1.KuryrPortPool).Spec.Key.Namespace)
 }
 
 func namespaceMoved(e event.UpdateEvent) bool {
@@ -122,10 +118,6 @@ func networkMoved(e event.UpdateEvent) bool {
 	}
 	return a.ResourceVersion == b.ResourceVersion || a.UID != b.UID || a.Generation != b.Generation || ready(a) != ready(b) || planned(a) && !planned(b) ||
 		!equality.Semantic.DeepEqual(made(a), made(b))
-}
-
-func podMoved(e event.UpdateEvent) bool {
-	return wants(e.ObjectOld.(*corev1.Pod)) != wants(e.ObjectNew.(*corev1.Pod))
 }
 
 // portReturned reports whether a port has no pod any more. The handler sees both objects, and so

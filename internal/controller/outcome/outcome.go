@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -58,11 +59,14 @@ type Backoff struct {
 	Rejected time.Duration // until the configuration or the cloud is changed; 1m
 }
 
-// Limiter returns the rate limiter of a queue for objects whose last reconcile failed. The
-// library's own limiter doubles up to 1000 s. After an outage of some minutes pods would wait for
-// as long again.
-func Limiter[request comparable](b Backoff) workqueue.TypedRateLimiter[request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[request](5*time.Millisecond, b.Max)
+// Options returns the options of a controller with so many workers. Its queue has a limiter for objects
+// whose last reconcile failed: the library's own doubles up to 1000 s, and after an outage of some
+// minutes pods would wait for as long again. Names of controllers need not be unique in a process.
+func Options[request comparable](workers int, b Backoff) controller.TypedOptions[request] {
+	return controller.TypedOptions[request]{
+		MaxConcurrentReconciles: workers, SkipNameValidation: new(true),
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[request](5*time.Millisecond, b.Max),
+	}
 }
 
 // Delay returns the pause after err. n counts consecutive failures, from 1.

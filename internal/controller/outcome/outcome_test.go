@@ -133,7 +133,7 @@ func TestAdviceIsComplete(t *testing.T) {
 
 // TestPauses: the pause before a request grows with each failure up to a limit. A success ends that.
 func TestPauses(t *testing.T) {
-	p := outcome.Limiter[string](outcome.Backoff{Max: 15 * time.Millisecond})
+	p := outcome.Options[string](1, outcome.Backoff{Max: 15 * time.Millisecond}).RateLimiter
 	next := func(milliseconds int) {
 		t.Helper()
 		if got, want := p.When("port"), time.Duration(milliseconds)*time.Millisecond; got != want {

@@ -80,7 +80,7 @@ var table = []row{
 		advice: map[Subject]string{LoadBalancer: ". Apply the Role kuryr-controller of this version of Kuryr, and let admission policies permit Services of type ExternalName in Kuryr's namespace"},
 	},
 	{is: func(err error) bool { return err == nil }, reason: v1.ReasonReady, retry: Never},
-	{is: pending, reason: v1.ReasonPending, retry: Told, advice: map[Subject]string{ParentPort: again}},
+	{is: func(err error) bool { return errors.As(err, new(*sdn.PendingError)) }, reason: v1.ReasonPending, retry: Told, advice: map[Subject]string{ParentPort: again}},
 	{
 		err: sdn.ErrOverlap, of: []Subject{Network}, reason: v1.ReasonOverlap, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{Network: ". Give networks.ranges or the subnet pools of Kuryr's configuration prefixes that nothing else behind the router has, or remove the other subnet from the router"},
@@ -116,7 +116,10 @@ var table = []row{
 		},
 	},
 	// The error itself says what is not supported: another ID would not help.
-	{is: unsupported, of: []Subject{Port}, reason: v1.ReasonRejected, retry: RetryAfterConfigChange, lasting: true},
+	{
+		is: func(err error) bool { return errors.Is(err, sdn.ErrUnsupported) && errors.Is(err, sdn.ErrInvalid) },
+		of: []Subject{Port}, reason: v1.ReasonRejected, retry: RetryAfterConfigChange, lasting: true,
+	},
 	{
 		err: sdn.ErrInvalid, reason: v1.ReasonRejected, retry: RetryAfterConfigChange, lasting: true,
 		advice: map[Subject]string{
@@ -232,16 +235,7 @@ func (r *row) fits(s Subject, err error) bool {
 	return errors.Is(err, r.err)
 }
 
-func pending(err error) bool {
-	var p *sdn.PendingError
-	return errors.As(err, &p)
-}
-
 func addressesUsed(err error) bool {
 	var full *sdn.QuotaError
 	return errors.As(err, &full) && full.Scope.Subnet
-}
-
-func unsupported(err error) bool {
-	return errors.Is(err, sdn.ErrUnsupported) && errors.Is(err, sdn.ErrInvalid)
 }

@@ -108,12 +108,6 @@ func (m *memory) changed(r pool.Ref) {
 	}
 }
 
-// saw reports whether this process has seen the pod of a pool's port, alive or gone.
-func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
-	m.with(r, func(p *poolMemory) { is = p.known[uid] })
-	return is
-}
-
 // forgetTold lets all Events be written again.
 func (m *memory) forgetTold() {
 	m.mu.Lock()

@@ -54,20 +54,6 @@ type view struct {
 	leftOut          string // routes that the pool's pods do not get, and why: see tellRoutes
 }
 
-func newView(req pool.Ref) *view {
-	return &view{
-		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{},
-		groups: map[string][]string{}, memberGroups: map[string][]string{},
-	}
-}
-
-// release ends the claims of the plan.
-func (v *view) release() {
-	for _, end := range v.claims {
-		end()
-	}
-}
-
 // observe reads everything that a plan depends on.
 func (r *Reconciler) observe(ctx context.Context, v *view) (err error) {
 	if v.site, err = r.sites.On(ctx, v.req.Node); err != nil {
@@ -347,7 +333,8 @@ func (r *Reconciler) Holder(ctx context.Context, req pool.Ref, ref *v1.PodRefere
 		if err == nil && pod.UID == ref.UID {
 			return &pod, nil
 		}
-		if r.memory.saw(req, ref.UID) {
+		seen := false
+		if r.memory.with(req, func(p *poolMemory) { seen = p.known[ref.UID] }); seen {
 			return nil, nil
 		}
 	}

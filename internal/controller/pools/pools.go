@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,9 +50,9 @@ type Reconciler struct {
 	events  events.EventRecorder
 }
 
-// Options are the parts that the planner needs. All but Shards, Hosts and Details must be given.
+// Options are the parts that the planner needs. All but Hosts and Details must be given.
 type Options struct {
-	Shards   kube.Shards   // nil: all nodes are own ones
+	Shards   kube.Shards
 	Hosts    sdn.Hosts     // nil: no node can be a virtual machine
 	Details  sdn.Details   // nil: changes of subnets are not seen
 	Look     time.Duration // between two reads of the subnets
@@ -69,9 +70,6 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	if o.Shards == nil {
-		o.Shards = kube.Alone{}
-	}
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), further: sites.Subnets{Settings: o.Settings, Networks: o.Networks},
@@ -98,8 +96,15 @@ func (r *Reconciler) Unfinished(req pool.Ref) bool { return r.Supply.Unfinished(
 
 // Reconcile makes the plan for one pool and carries it out.
 func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, error) {
-	v := newView(req)
-	defer v.release()
+	v := &view{
+		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{},
+		groups: map[string][]string{}, memberGroups: map[string][]string{},
+	}
+	defer func() {
+		for _, end := range v.claims {
+			end()
+		}
+	}()
 	switch err := r.observe(ctx, v); {
 	case errors.Is(err, errLate):
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil

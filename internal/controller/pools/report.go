@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -358,28 +357,16 @@ func sameConditions(a, b []metav1.Condition) bool {
 // The metrics are summed over all pools, so that their number does not grow with the nodes. A
 // pool's own counts are in its KuryrPortPool.
 var (
-	bindSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+	bindSeconds = kube.Metrics.NewHistogram(prometheus.HistogramOpts{
 		Name:    "kuryr_pod_bind_seconds",
 		Help:    "From the controller seeing a pod scheduled to the pod's KuryrPort being bound.",
 		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 	})
-	portsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kuryr_ports",
-		Help: "KuryrPorts by state, over all pools.",
-	}, []string{"state"})
-	podsWaiting = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_pods_waiting",
-		Help: "Scheduled pods without a port, over all pools.",
-	})
-	poolHits = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_pool_hits_total",
-		Help: "Pods that found a port of their pool ready.",
-	})
-	poolMisses = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_pool_misses_total",
-		Help: "Pods that had to wait for a port.",
-	})
-	poolWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+	portsByState    = kube.GaugeOf("state", "kuryr_ports", "KuryrPorts by state, over all pools.")
+	podsWaiting     = kube.Gauge("kuryr_pods_waiting", "Scheduled pods without a port, over all pools.")
+	poolHits        = kube.Counter("kuryr_pool_hits_total", "Pods that found a port of their pool ready.")
+	poolMisses      = kube.Counter("kuryr_pool_misses_total", "Pods that had to wait for a port.")
+	poolWaitSeconds = kube.Metrics.NewHistogram(prometheus.HistogramOpts{
 		Name:    "kuryr_pool_wait_seconds",
 		Help:    "How long pods that found no port ready waited for one.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
@@ -394,8 +381,4 @@ func (p *poolMemory) gauge(to pool.Count) {
 	portsByState.WithLabelValues("bound").Add(float64(to.Bound - from.Bound))
 	portsByState.WithLabelValues("recycling").Add(float64(to.Recycling - from.Recycling))
 	podsWaiting.Add(float64(to.Waiting - from.Waiting))
-}
-
-func init() {
-	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, poolHits, poolMisses, poolWaitSeconds)
 }

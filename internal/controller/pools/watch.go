@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -39,28 +38,20 @@ const poolWorkers = 512
 // wait for a network, and the loops that follow the settings and the pods' subnets.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
-	for _, part := range []interface{ Setup(ctrl.Manager) error }{r.sites.ParentPorts, r.sites.Waiting} {
-		if err := part.Setup(mgr); err != nil {
-			return err
-		}
-	}
 	lookPeriod := func() time.Duration { return r.Look }
-	for _, run := range []kube.Runnable{r.Settings.Follow(r.planAll), kube.Every("subnets", lookPeriod, r.lookAtSubnets, nil)} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
+	if err := errors.Join(r.sites.ParentPorts.Setup(mgr), r.sites.Waiting.Setup(mgr),
+		mgr.Add(kube.Runnable(r.Settings.Follow(r.planAll))), mgr.Add(kube.Every("subnets", lookPeriod, r.lookAtSubnets, nil))); err != nil {
+		return err
 	}
 	return builder.TypedControllerManagedBy[pool.Ref](mgr).Named("pools").
-		WithOptions(controller.TypedOptions[pool.Ref]{
-			MaxConcurrentReconciles: poolWorkers, RateLimiter: outcome.Limiter[pool.Ref](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[pool.Ref](poolWorkers, r.Backoff)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Pod{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: r.podMoved})).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), r.noteWaiting(), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
-			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, node *corev1.Node) []pool.Ref { return r.onNode(ctx, node.Name) }), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
 		WatchesRawSource(r.Queue.Source()).
@@ -208,10 +199,6 @@ func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref 
 
 func ofPool(_ context.Context, p *v1.KuryrPortPool) []pool.Ref {
 	return []pool.Ref{{Pool: p.Name, Node: p.Spec.Key.NodeName}}
-}
-
-func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
-	return r.onNode(ctx, node.Name)
 }
 
 // ofNamespace returns the pools that a namespace's labels, annotations and network may concern.

@@ -14,7 +14,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -37,9 +36,7 @@ type annotations struct {
 func (r *annotations) setup(mgr ctrl.Manager) error {
 	key := kube.ByObject(r.client, &corev1.Pod{})
 	return ctrl.NewControllerManagedBy(mgr).Named("annotations").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](4, r.backoff)).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
 			// The cache of a new owner may have a port before its pod, or before the pod is
 			// scheduled.

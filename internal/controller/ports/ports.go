@@ -28,7 +28,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -64,9 +63,9 @@ type Reconciler struct {
 	checks  kube.Signal // returned ports have to be checked
 }
 
-// Options are the parts that the reconciler of KuryrPorts needs. All but Shards must be given.
+// Options are the parts that the reconciler of KuryrPorts needs. All must be given.
 type Options struct {
-	Shards     kube.Shards // nil: all nodes are own ones
+	Shards     kube.Shards
 	Ports      sdn.Ports
 	Visibility sdn.Visibility
 	Settings   *settings.Live
@@ -79,9 +78,6 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	if o.Shards == nil {
-		o.Shards = kube.Alone{}
-	}
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), memory: newPortMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), queue: &kube.Queue[ctrl.Request]{}, checks: kube.NewSignal(),
@@ -116,18 +112,12 @@ func named(port string) ctrl.Request {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	key := kube.ByObject(r.client, &v1.KuryrPort{})
 	activity := kube.Every("activity", func() time.Duration { return activityTick }, r.askActive, nil)
-	for _, run := range []kube.Runnable{activity, r.runChecks} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
-	}
-	if err := (&annotations{client: r.client, backoff: r.Backoff, shards: r.Shards}).setup(mgr); err != nil {
+	annotator := &annotations{client: r.client, backoff: r.Backoff, shards: r.Shards}
+	if err := errors.Join(mgr.Add(activity), mgr.Add(kube.Runnable(r.runChecks)), annotator.setup(mgr)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](portWorkers, r.Backoff)).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite, DeleteFunc: r.deleted})).
 		WatchesRawSource(r.queue.Source()).
 		WatchesRawSource(kube.Gained(r.Shards, key, kube.AllOf(r.client, &v1.KuryrPortList{}))).
@@ -173,7 +163,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case !r.objects.Held(port):
 		return kube.Retry(r.objects.Hold(ctx, port)) // its event leads here again
 	}
-	if r.returned(port) {
+	// It was just given back, and has the groups of its spec by its status.
+	if port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.Settings.Load().Pods.PortDebug {
 		if wait := r.awaitCheck(port); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
@@ -184,7 +175,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // apply brings the port of the SDN in line with its spec. A new port already is, by the request
 // that created it, and costs no request.
 func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
-	if r.maybeLost(port) {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	if r.memory.of(port.Name).gone || ready != nil && ready.Reason == v1.ReasonPortMissing { // it may be lost
 		if _, err := r.Ports.Port(ctx, port.Name); err != nil {
 			return fmt.Errorf("looking for port %s: %w", port.Name, r.confirmed(ctx, port, err))
 		}

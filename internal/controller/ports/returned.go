@@ -46,12 +46,6 @@ const (
 	groupsChanged            // the port has other groups
 )
 
-// returned reports whether a port was just given back, and has the groups of its spec by its
-// status.
-func (r *Reconciler) returned(port *v1.KuryrPort) bool {
-	return port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.Settings.Load().Pods.PortDebug
-}
-
 // awaitCheck returns how long a returned port waits for its check; zero if it does not wait. The
 // check itself requeues it earlier.
 func (r *Reconciler) awaitCheck(port *v1.KuryrPort) (wait time.Duration) {

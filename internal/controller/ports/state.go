@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -216,12 +215,6 @@ func (r *Reconciler) reattach(ctx context.Context, port *v1.KuryrPort, pod *core
 	// first.
 	time.AfterFunc(r.Settings.Load().Orphans.Grace.Duration, r.CheckPorts.Send)
 	return kube.Retry(r.objects.Drop(ctx, port))
-}
-
-// maybeLost reports whether the collector or the status says that the SDN has lost the port.
-func (r *Reconciler) maybeLost(port *v1.KuryrPort) bool {
-	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return r.memory.of(port.Name).gone || ready != nil && ready.Reason == v1.ReasonPortMissing
 }
 
 // phase returns the phase of a port after an attempt to apply it.

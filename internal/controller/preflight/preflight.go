@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -45,12 +43,7 @@ var task = kube.Task("preflight")
 
 const owner = client.FieldOwner(v1.FieldOwnerCluster)
 
-var findings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-	Name: "kuryr_preflight_findings",
-	Help: "Findings of the last preflight checks, by severity: Error, Warning, Unknown.",
-}, []string{"severity"})
-
-func init() { metrics.Registry.MustRegister(findings) }
+var findings = kube.GaugeOf("severity", "kuryr_preflight_findings", "Findings of the last preflight checks, by severity: Error, Warning, Unknown.")
 
 // Options is what a Loop needs beyond the manager.
 type Options struct {

@@ -144,11 +144,6 @@ func (r *Reconciler) followNetworks(ctx context.Context, queue workqueue.TypedRa
 	return nil
 }
 
-// has reports whether a KuryrLoadBalancer has something in the cloud.
-func has(klb *v1.KuryrLoadBalancer) bool {
-	return klb != nil && (len(klb.Status.LoadBalancers) > 0 || klb.Status.PublicIP != nil)
-}
-
 // subnetPatience is how long a worker waits for the cloud's answer about a subnet. Then the worker
 // turns to Services that need no answer, such as deleted ones.
 const subnetPatience = time.Second
@@ -196,12 +191,6 @@ func (r *Reconciler) readSubnet(ctx context.Context, id string) (service.Subnet,
 		return service.Subnet{}, fmt.Errorf("reading subnet %s: %w", id, err)
 	}
 	return service.Subnet{ID: got.ID, Prefix: prefix.Masked()}, nil
-}
-
-// subnetPeriod is the time between two checks of the subnets that the settings name. It is that
-// between two checks of a load balancer.
-func (r *Reconciler) subnetPeriod() time.Duration {
-	return settings.CheckInterval(r.Settings.Load().Services.CheckInterval.Duration)
 }
 
 // lookAtSubnets asks the cloud again for the known subnets that the settings name. It plans all

@@ -141,7 +141,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
 // when to plan again.
 func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
-	in := service.Input{Service: svc, Made: has(klb), Now: r.Clock.Now()}
+	made := klb != nil && (len(klb.Status.LoadBalancers) > 0 || klb.Status.PublicIP != nil)
+	in := service.Input{Service: svc, Made: made, Now: r.Clock.Now()}
 	if klb != nil {
 		in.Previous = &klb.Spec
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -15,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -25,6 +25,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
@@ -46,23 +47,24 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 
 // Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	follow, look := kube.Runnable(r.Settings.Follow(r.reload)), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)
+	period := func() time.Duration { return settings.CheckInterval(r.Settings.Load().Services.CheckInterval.Duration) }
+	follow, look := kube.Runnable(r.Settings.Follow(r.reload)), kube.Every("subnets", period, r.lookAtSubnets, nil)
 	if err := errors.Join(mgr.Add(follow), mgr.Add(look)); err != nil {
 		return err
 	}
 	key := kube.ByObject(r.client, &corev1.Service{})
 	r.Shards.Follow(nil, r.objects.Forget) // the prefixes of subnets are those of all
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[ctrl.Request](workers, r.Backoff)).
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(planOf)).
 		Watches(&v1.KuryrLoadBalancer{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: balancerMoved})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.servedBy), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: portGiven, DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: claimsMoved})).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool { return !slices.Equal(claimsOf(e.ObjectOld), claimsOf(e.ObjectNew)) },
+		})).
 		Watches(kube.NamespaceMeta(), handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, ns client.Object) []reconcile.Request {
 			return r.servicesIn(ctx, ns.GetName())
 		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
@@ -179,10 +181,6 @@ func (r *Reconciler) rivalsOf(ctx context.Context, o client.Object) []reconcile.
 		requests = append(requests, kube.RequestOf(svc))
 	}
 	return requests
-}
-
-func claimsMoved(e event.UpdateEvent) bool {
-	return !slices.Equal(claimsOf(e.ObjectOld), claimsOf(e.ObjectNew))
 }
 
 // reload plans all Services again after the settings have changed.

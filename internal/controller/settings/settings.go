@@ -14,13 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -118,17 +117,9 @@ func (l *Live) Accept(hash string) {
 func ServesServices(c *config.Services) bool { return len(c.SubnetIDs) > 0 }
 
 var (
-	configurationValid = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_configuration_valid",
-		Help: "1 if the configuration file is the one in use, 0 if it has faults and an older one is kept.",
-	})
-	configurationInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kuryr_configuration_info",
-		Help: "1, with the SHA-256 of the configuration file that is in use.",
-	}, []string{"hash"})
+	configurationValid = kube.Gauge("kuryr_configuration_valid", "1 if the configuration file is the one in use, 0 if it has faults and an older one is kept.")
+	configurationInfo  = kube.GaugeOf("hash", "kuryr_configuration_info", "1, with the SHA-256 of the configuration file that is in use.")
 )
-
-func init() { metrics.Registry.MustRegister(configurationValid, configurationInfo) }
 
 // Rules is Settings with compiled selectors. It never changes, and is safe for concurrent use.
 type Rules struct {

@@ -190,18 +190,15 @@ type fence struct {
 
 // RoundTrip implements http.RoundTripper.
 func (f fence) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet || beyond(r.URL.Path) || f.gate.Admits() {
+	// Before /apis the URL may have a proxy's path.
+	free := slices.ContainsFunc(unfenced, func(p string) bool { return strings.Contains(r.URL.Path, p) })
+	if r.Method == http.MethodGet || free || f.gate.Admits() {
 		return f.next.RoundTrip(r)
 	}
 	if r.Body != nil {
 		_ = r.Body.Close() // as the contract of RoundTripper wants
 	}
 	return nil, sdn.ErrFenced
-}
-
-// beyond reports whether a request is none of the fence's. Before /apis the URL may have a proxy's path.
-func beyond(path string) bool {
-	return slices.ContainsFunc(unfenced, func(p string) bool { return strings.Contains(path, p) })
 }
 
 // WrappedRoundTripper lets client-go find what it looks for in the transport below.

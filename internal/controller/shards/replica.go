@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,18 +20,12 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/shard"
 )
 
-var ownedBuckets = prometheus.NewGauge(prometheus.GaugeOpts{
-	Name: "kuryr_owned_buckets",
-	Help: "Of the 128 buckets of keys (nodes, namespaces, tasks) those that this replica works on.",
-})
-
-func init() { metrics.Registry.MustRegister(ownedBuckets) }
+var ownedBuckets = kube.Gauge("kuryr_owned_buckets", "Of the 128 buckets of keys (nodes, namespaces, tasks) those that this replica works on.")
 
 // Options say what a Replica is.
 type Options struct {

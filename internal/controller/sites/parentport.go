@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -68,9 +67,7 @@ type parent struct {
 func (r *ParentPorts) Setup(mgr ctrl.Manager) error {
 	ofNode := func(_ context.Context, node *corev1.Node) []search { return []search{{node: node.Name}} }
 	return builder.TypedControllerManagedBy[search](mgr).Named("parents").
-		WithOptions(controller.TypedOptions[search]{
-			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[search](r.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[search](parentWorkers, r.Backoff)).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
 		WatchesRawSource(r.queue.Source()).

@@ -69,7 +69,8 @@ func New(o Options) *Sites {
 	s.ParentPorts.searches.KeepError = s.ParentPorts.pause
 	s.ParentPorts.checks.KeepError = func(error, int) time.Duration { return o.Backoff.Rejected }
 	s.Waiting = &Waiting{Options: o, sites: s, notices: &notices{gauge: o.Gauge, waiting: map[string]*notice{}}}
-	o.Shards.Follow(s.gained, s.lost)
+	// What is gained is dropped, too: an event may have left something of a node while it was being lost.
+	o.Shards.Follow(func(_ context.Context, keys kube.Keys, _ bool) { s.lost(keys) }, s.lost)
 	return s
 }
 
@@ -78,10 +79,6 @@ func (s *Sites) lost(keys kube.Keys) {
 	s.ParentPorts.forget(func(node string) bool { return keys(kube.OnNode(node)) })
 	s.Waiting.recount()
 }
-
-// gained forgets what an event has left of a node while it was being lost. It also counts the pods there
-// that wait for a network.
-func (s *Sites) gained(_ context.Context, keys kube.Keys, _ bool) { s.lost(keys) }
 
 // Site is one node under the current settings. It exists for one event or plan, and is not safe for
 // concurrent use.

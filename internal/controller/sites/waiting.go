@@ -13,7 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -42,9 +41,7 @@ type news struct {
 // Setup adds the controller that reports to waiting pods to mgr.
 func (w *Waiting) Setup(mgr ctrl.Manager) error {
 	return builder.TypedControllerManagedBy[news](mgr).Named("waiting").
-		WithOptions(controller.TypedOptions[news]{
-			MaxConcurrentReconciles: waitingWorkers, RateLimiter: outcome.Limiter[news](w.Backoff), SkipNameValidation: new(true),
-		}).
+		WithOptions(outcome.Options[news](waitingWorkers, w.Backoff)).
 		WatchesRawSource(w.queue.Source()).
 		Complete(w)
 }
@@ -82,8 +79,9 @@ func (w *Waiting) Reconcile(ctx context.Context, n news) (ctrl.Result, error) {
 		return ctrl.Result{}, nil
 	}
 	since := w.notices.count(n.namespace, len(pods))
-	// Most such waits end by themselves.
-	if early := time.Until(since.Add(w.Backoff.Max)); why.brief() && early > 0 {
+	// Most waits for these reasons end by themselves in a moment.
+	brief := why.reason == v1.ReasonNotPlanned || why.reason == v1.ReasonPending
+	if early := time.Until(since.Add(w.Backoff.Max)); brief && early > 0 {
 		return ctrl.Result{RequeueAfter: early}, nil
 	}
 	news := w.notices.news(n.namespace, why.reason, uids(pods))
@@ -107,9 +105,6 @@ func (w *Waiting) event(pod *corev1.Pod, why *wait, detail string) {
 	}
 	w.Events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, why.reason, "CreatePort", "%s", outcome.Cut(note))
 }
-
-// brief reports whether a wait usually ends by itself in a moment.
-func (w *wait) brief() bool { return w.reason == v1.ReasonNotPlanned || w.reason == v1.ReasonPending }
 
 // recount looks at all namespaces with waiting pods anew.
 func (w *Waiting) recount() {

@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -285,21 +282,12 @@ func (o *order) request() sdn.PortRequest {
 }
 
 var (
-	creationsInFlight = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_port_creations_in_flight",
-		Help: "Ports in requests to Neutron that are in flight.",
-	})
-	poolRefills = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_pool_refills_total",
-		Help: "Requests for ports whose caller no longer waited, by result: ok, partial (fewer ports than asked for), failed.",
-	}, []string{"result"})
-	portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_port_requests_total",
-		Help: "Requests for ports, by purpose (pods, refill) and result (ok, partial, failed).",
-	}, []string{"for", "result"})
+	creationsInFlight = kube.Gauge("kuryr_port_creations_in_flight", "Ports in requests to Neutron that are in flight.")
+	poolRefills       = kube.CounterOf([]string{"result"}, "kuryr_pool_refills_total",
+		"Requests for ports whose caller no longer waited, by result: ok, partial (fewer ports than asked for), failed.")
+	portRequests = kube.CounterOf([]string{"for", "result"}, "kuryr_port_requests_total",
+		"Requests for ports, by purpose (pods, refill) and result (ok, partial, failed).")
 )
-
-func init() { metrics.Registry.MustRegister(creationsInFlight, poolRefills, portRequests) }
 
 // count counts a request that has ended.
 func count(o *order, made []sdn.Port, err error) {

@@ -177,7 +177,7 @@ func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 // options are those of a Supply on cloud, with the usual backoff.
 func options(cloud *slowCloud) Options {
 	return Options{
-		Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
+		Shards: kube.Alone{}, Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
 		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
 		Queue:   &kube.Queue[pool.Ref]{}, CheckPorts: kube.NewSignal(), Subnets: more{},
 	}

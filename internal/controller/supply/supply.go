@@ -32,9 +32,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Options are the parts that a Supply needs. All but Shards and Capacity must be given.
+// Options are the parts that a Supply needs. All but Capacity must be given.
 type Options struct {
-	Shards     kube.Shards // nil: all nodes are own ones
+	Shards     kube.Shards
 	Ports      sdn.Ports
 	Visibility sdn.Visibility
 	Capacity   sdn.Capacity // nil: unknown room
@@ -76,9 +76,6 @@ type Supply struct {
 
 // New returns a Supply that does nothing before Run.
 func New(o Options) *Supply {
-	if o.Shards == nil {
-		o.Shards = kube.Alone{}
-	}
 	s := &Supply{
 		Options: o, capacity: newCapacity(o), wished: kube.NewSignal(), called: kube.NewSignal(),
 		pools: map[pool.Ref]*poolMemory{}, others: map[pool.Ref]elsewhere{}, leaving: map[string]bool{},
