@@ -109,8 +109,11 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, listens: listens, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
-	d.reporter = newReporter(o.API, j, d.ports)
-	d.parker = newParker(o, j, d.ports, &d.byPort)
+	d.reporter = &reporter{api: o.API, journal: j, ports: d.ports, queue: newPortQueue(200*time.Millisecond, 30*time.Second)}
+	d.parker = &parker{
+		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: d.ports, byPort: &d.byPort,
+		queue: newPortQueue(time.Second, time.Minute), parked: map[string]parked{},
+	}
 	d.nodePorts = newNodePorts(o.Node, o.Settings.StateDir, o.Services, o.Tables, j.hostPorts)
 	j.hostPortsChanged = d.nodePorts.wake
 	d.metrics = newMetrics(j, d.parker)
@@ -131,8 +134,12 @@ func (d *Daemon) ServeServices(on bool) {
 // Run serves until ctx ends, and then until the running calls are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.ports.run(ctx, d.observe, d.parker.gone) })
-	g.Go(func() error { return d.reporter.run(ctx) })
+	observe := func(port *v1.KuryrPort) {
+		d.reporter.observe(port)
+		d.parker.observe(port)
+	}
+	g.Go(func() error { return d.ports.run(ctx, observe, d.parker.gone) })
+	g.Go(func() error { d.reporter.queue.run(ctx, "reporting an attachment", d.reporter.sync); return nil })
 	g.Go(func() error { return d.parker.run(ctx) })
 	g.Go(func() error { return d.nodePorts.run(ctx) })
 	g.Go(func() error { return d.serve(ctx) })
@@ -140,11 +147,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.serveHTTP(ctx) })
 	g.Go(func() error { return d.installOnceReady(ctx) })
 	return g.Wait()
-}
-
-func (d *Daemon) observe(port *v1.KuryrPort) {
-	d.reporter.observe(port)
-	d.parker.observe(port)
 }
 
 // ready returns why CNI calls cannot be served now, as an error for STATUS.

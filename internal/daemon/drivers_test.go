@@ -78,7 +78,7 @@ func TestPortOfTheDocumentIsPlugged(t *testing.T) {
 				if err != nil || json.Unmarshal([]byte(old), &result) != nil || result.IP4.IP != "10.0.0.15/16" || result.IP4.Gateway != "10.0.0.1" {
 					t.Errorf("ADD of version 0.1.0: %v, %s", err, old)
 				}
-				if out, err := call("DEL", "1.0.0", ""); err != nil || bound() != "" || n.daemon.journal.size() != 0 {
+				if out, err := call("DEL", "1.0.0", ""); err != nil || bound() != "" || len(n.daemon.journal.all()) != 0 {
 					t.Errorf("DEL: %v, %s; mm-ctl has bound %q", err, out, bound())
 				}
 			})

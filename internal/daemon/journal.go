@@ -136,11 +136,6 @@ func (j *journal) ofPort(id string) []entry {
 	return found
 }
 
-// has reports whether a container has an attachment.
-func (j *journal) has(containerID string) bool {
-	return len(j.where(func(e entry) bool { return e.ContainerID == containerID })) > 0
-}
-
 func (j *journal) where(match func(entry) bool) []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -152,10 +147,4 @@ func (j *journal) where(match func(entry) bool) []entry {
 	}
 	slices.SortFunc(found, func(a, b entry) int { return strings.Compare(a.key(), b.key()) })
 	return found
-}
-
-func (j *journal) size() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.entries)
 }

@@ -49,17 +49,16 @@ func newMetrics(j *journal, p *parker) *metrics {
 	})
 	m.registry.MustRegister(m.requests, m.duration, m.mended,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_cni_journal_entries",
-			Help: "Ports that are plugged on this node, as the journal says.",
-		}, func() float64 { return float64(j.size()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_cni_parked_ports",
-			Help: "Standby ports: free ports that are plugged on this node for new pods.",
-		}, func() float64 { return float64(p.count()) }),
+		gauge("kuryr_cni_journal_entries", "Ports that are plugged on this node, as the journal says.", nil, func() int { return len(j.all()) }),
+		gauge("kuryr_cni_parked_ports", "Standby ports: free ports that are plugged on this node for new pods.", nil, p.count),
 		plugged("parking", func() float64 { return float64(p.parking.Counts().Claimed) }),
 		plugged("anew", func() float64 { return float64(p.parking.Counts().Made) }))
 	return m
+}
+
+// gauge returns a gauge whose value is read when it is asked for.
+func gauge(name, help string, labels prometheus.Labels, value func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(value()) })
 }
 
 // plugged returns a counter of the ports that sandboxes got from one of the two places.
@@ -76,24 +75,19 @@ func (n *nodePorts) collectors() []prometheus.Collector {
 	all := []prometheus.Collector{prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuryr_node_ports_failures_total",
 		Help: "Times that the tables of node ports, external IPs and host ports could not be brought up to date; each is tried again.",
-	}, func() float64 { return float64(n.failures.Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "kuryr_node_ports_health_checks_blocked",
-		Help: "Health check ports of Services that another process of this node listens on; the log names them.",
-	}, func() float64 { return float64(n.blocked.Load()) })}
+	}, func() float64 { return float64(n.failures.Load()) }), gauge("kuryr_node_ports_health_checks_blocked",
+		"Health check ports of Services that another process of this node listens on; the log names them.", nil, func() int { return int(n.blocked.Load()) })}
 	for i, family := range []string{"ipv4", "ipv6"} {
 		labels := prometheus.Labels{"family": family}
-		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_node_ports", ConstLabels: labels,
-			Help: "Node ports, external IPs and host ports, by protocol, that this node passes on.",
-		}, func() float64 { return float64(n.entries[i].Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kuryr_node_ports_forwarding", ConstLabels: labels,
-			Help: "1 if the node passes on packets of others (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding); without it they answer on the node itself only.",
-		}, func() float64 {
-			if n.forwarded[i].Load() {
-				return 1
-			}
-			return 0
-		}))
+		all = append(all, gauge("kuryr_node_ports", "Node ports, external IPs and host ports, by protocol, that this node passes on.", labels,
+			func() int { return int(n.entries[i].Load()) }), gauge("kuryr_node_ports_forwarding",
+			"1 if the node passes on packets of others (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding); without it they answer on the node itself only.",
+			labels, func() int {
+				if n.forwarded[i].Load() {
+					return 1
+				}
+				return 0
+			}))
 	}
 	return all
 }

@@ -51,7 +51,7 @@ type nodePorts struct {
 	// forward, the daemon does not even ask the kernel, because that would load kernel modules.
 	mark string
 
-	// Only the loop uses the fields below.
+	// Only run uses the fields below.
 	services *serviceWatch // nil: Services are not served
 	// kept: the tables are an earlier process's, because the Services are not known yet.
 	kept      bool
@@ -80,18 +80,6 @@ func (n *nodePorts) run(ctx context.Context) error {
 	}
 	n.kept = n.marked()
 	defer n.leave()
-	n.loop(ctx)
-	return nil
-}
-
-func (n *nodePorts) wake() {
-	select {
-	case n.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (n *nodePorts) loop(ctx context.Context) {
 	var answer func(outcome)
 	for ctx.Err() == nil {
 		n.follow(ctx)
@@ -104,6 +92,14 @@ func (n *nodePorts) loop(ctx context.Context) {
 			again = tablesRetry
 		}
 		answer = n.pause(ctx, again)
+	}
+	return nil
+}
+
+func (n *nodePorts) wake() {
+	select {
+	case n.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -149,7 +145,7 @@ func (n *nodePorts) leave() {
 // succeeded.
 func (n *nodePorts) ensure(ctx context.Context) (outcome, bool) {
 	hosts := n.hosts()
-	known := n.services == nil || n.services.synced()
+	known := n.services == nil || n.services.informer.HasSynced() && n.services.api.HasSynced()
 	if !known && (n.kept || len(hosts) == 0) {
 		// Until all Services are known, the tables of an earlier process stay.
 		return outcome{}, true

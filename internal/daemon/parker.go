@@ -62,13 +62,6 @@ type parked struct {
 	groups  []string // its security groups when it was parked
 }
 
-func newParker(o Options, j *journal, p *ports, byPort *keylock.Locks[string]) *parker {
-	return &parker{
-		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: p, byPort: byPort,
-		queue: newPortQueue(time.Second, time.Minute), parked: map[string]parked{},
-	}
-}
-
 // run works until ctx ends. Parked ports stay then. It checks all parked ports, first as soon as the
 // ports are known, and only then begins to park and unpark.
 func (p *parker) run(ctx context.Context) error {

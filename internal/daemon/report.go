@@ -28,10 +28,6 @@ type reporter struct {
 // plugTime is the usual duration of an ADD after it has a port; docs/performance.md.
 const plugTime = 20 * time.Millisecond
 
-func newReporter(a api, j *journal, p *ports) *reporter {
-	return &reporter{api: a, journal: j, ports: p, queue: newPortQueue(200*time.Millisecond, 30*time.Second)}
-}
-
 // report queues the report of e's port.
 func (r *reporter) report(e entry) {
 	if !e.FromArgs {
@@ -61,11 +57,6 @@ func (r *reporter) want(port string) *v1.Attachment {
 			return e.attachment()
 		}
 	}
-	return nil
-}
-
-func (r *reporter) run(ctx context.Context) error {
-	r.queue.run(ctx, "reporting an attachment", r.sync)
 	return nil
 }
 

@@ -262,8 +262,7 @@ func asCNI(err error) *types.Error {
 	if err == nil {
 		return nil
 	}
-	var e *types.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*types.Error](err); ok {
 		return e
 	}
 	return types.NewError(cni.CodeInternal, "a fault in the Kuryr daemon", fmt.Sprint(err))

@@ -67,8 +67,6 @@ func (w *serviceWatch) stop() {
 	w.running.Wait()
 }
 
-func (w *serviceWatch) synced() bool { return w.informer.HasSynced() && w.api.HasSynced() }
-
 // all returns the Services. A nil watch has none.
 func (w *serviceWatch) all() []*corev1.Service {
 	if w == nil {

@@ -55,7 +55,10 @@ func (d *Daemon) sweep(ctx context.Context) {
 	d.mend(ctx)
 	ctx, cancel := context.WithTimeout(ctx, delTimeout)
 	defer cancel()
-	if err := d.Drivers.Collect(ctx, d.journal.has); err != nil && ctx.Err() == nil {
+	attached := func(containerID string) bool {
+		return len(d.journal.where(func(e entry) bool { return e.ContainerID == containerID })) > 0
+	}
+	if err := d.Drivers.Collect(ctx, attached); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "looking for ports of no sandbox, will try again")
 	}
 }

@@ -120,9 +120,9 @@ func (t *Tables) forget(ctx context.Context, c *Change, i int, more []translatio
 // intact.
 func (t *Tables) bring(i int, intact bool, have, wanted content) (Change, error) {
 	f := families[i]
-	if wanted.empty() {
+	if !slices.ContainsFunc(wanted, func(set map[string]element) bool { return len(set) > 0 }) {
 		t.built[i] = false
-		return Change{}, commit(f.number, f.remove())
+		return Change{}, commit(f.number, []message{{f.what("removing"), unix.NFT_MSG_DELTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName)}})
 	}
 	if intact && t.built[i] {
 		messages := f.change(have, wanted)
@@ -132,10 +132,6 @@ func (t *Tables) bring(i int, intact bool, have, wanted content) (Change, error)
 	}
 	t.built[i] = true
 	return Change{Built: 1}, commit(f.number, f.build(wanted))
-}
-
-func (f family) remove() []message {
-	return []message{{f.what("removing"), unix.NFT_MSG_DELTABLE, 0, text(unix.NFTA_TABLE_NAME, tableName)}}
 }
 
 func (f family) exists() (bool, error) {

@@ -170,8 +170,6 @@ func masquerade(s set) []byte {
 	)
 }
 
-func jump(chain string) []byte { return decide(unix.NFT_JUMP, text(unix.NFTA_VERDICT_CHAIN, chain)) }
-
 // nfDrop is the verdict for a packet that goes no further (linux/netfilter.h).
 const nfDrop = 0
 

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,8 @@ type set struct {
 	id      uint32 // any that differs in a transaction
 	key     []field
 	value   []datatype // nil: a set
-	element func(f nodeport.Frontend, b nodeport.Backend) (entry, bool)
+	element func(f nodeport.Frontend, b nodeport.Backend) entry
+	has     func(f nodeport.Frontend, own bool) bool // of which frontends it has elements; own: the node itself is behind it
 }
 
 // entry is an element as the kernel has it.
@@ -38,16 +38,18 @@ type entry struct{ key, value string }
 // to a pod's port that is a host port, are masqueraded, too.
 func (f family) sets() []set {
 	target := []datatype{f.address, portType}
+	external := func(f nodeport.Frontend) bool { return !f.Host && !f.Everywhere() }
+	nodePort := func(f nodeport.Frontend, _ bool) bool { return !f.Host && f.Everywhere() }
 	with, without := []field{f.daddrField(), protocolField, dportField}, []field{protocolField, dportField}
 	return []set{
-		{"external-ips", 1, with, target, externalIP},
-		{"node-ports", 2, without, target, nodePort},
-		{"host-address-ports", 3, with, target, hostAddressPort},
-		{"host-ports", 4, without, target, hostPort},
-		{"own-addresses", 8, with, target, ownAddress},
-		{"external-ip-flows", 5, []field{f.originalDaddr(), f.daddrField(), protocolField, dportField}, nil, externalIPFlow},
-		{"node-port-flows", 6, with, nil, nodePortFlow},
-		{"host-port-flows", 7, with, nil, hostPortFlow},
+		{"external-ips", 1, with, target, atAddress, func(f nodeport.Frontend, own bool) bool { return external(f) && !own }},
+		{"node-ports", 2, without, target, atAll, nodePort},
+		{"host-address-ports", 3, with, target, atAddress, func(f nodeport.Frontend, _ bool) bool { return f.Host && !f.Everywhere() }},
+		{"host-ports", 4, without, target, atAll, func(f nodeport.Frontend, _ bool) bool { return f.Host && f.Everywhere() }},
+		{"own-addresses", 8, with, target, atAddress, func(_ nodeport.Frontend, own bool) bool { return own }},
+		{"external-ip-flows", 5, []field{f.originalDaddr(), f.daddrField(), protocolField, dportField}, nil, flowFrom, func(f nodeport.Frontend, _ bool) bool { return external(f) }},
+		{"node-port-flows", 6, with, nil, flow, nodePort},
+		{"host-port-flows", 7, with, nil, flow, func(f nodeport.Frontend, _ bool) bool { return f.Host }},
 	}
 }
 
@@ -63,33 +65,9 @@ func flow(f nodeport.Frontend, b nodeport.Backend) entry {
 	return entry{key: bytesOf(b.Addr()) + service(f.Protocol, b.Port())}
 }
 
-func externalIP(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return atAddress(f, b), !f.Host && !f.Everywhere() && !b.Own
+func flowFrom(f nodeport.Frontend, b nodeport.Backend) entry {
+	return entry{key: bytesOf(f.Address) + flow(f, b).key}
 }
-
-func ownAddress(f nodeport.Frontend, b nodeport.Backend) (entry, bool) { return atAddress(f, b), b.Own }
-
-func nodePort(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return atAll(f, b), !f.Host && f.Everywhere()
-}
-
-func hostAddressPort(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return atAddress(f, b), f.Host && !f.Everywhere()
-}
-
-func hostPort(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return atAll(f, b), f.Host && f.Everywhere()
-}
-
-func externalIPFlow(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return entry{key: bytesOf(f.Address) + flow(f, b).key}, !f.Host && !f.Everywhere()
-}
-
-func nodePortFlow(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return flow(f, b), !f.Host && f.Everywhere()
-}
-
-func hostPortFlow(f nodeport.Frontend, b nodeport.Backend) (entry, bool) { return flow(f, b), f.Host }
 
 func bytesOf(ip netip.Addr) string { return string(ip.AsSlice()) }
 
@@ -126,7 +104,7 @@ type rule struct {
 
 func (f family) chains() []chain {
 	s := f.sets()
-	enter := []rule{{"to Services and pods", jump("services")}}
+	enter := []rule{{"to Services and pods", decide(unix.NFT_JUMP, text(unix.NFTA_VERDICT_CHAIN, "services"))}}
 	all := []chain{
 		{"services", "", 0, 0, []rule{
 			{"external IPs", f.translate(s[0])},
@@ -240,16 +218,13 @@ func (c content) of(set int) map[string]element {
 	return c[set]
 }
 
-func (c content) empty() bool {
-	return !slices.ContainsFunc(c, func(set map[string]element) bool { return len(set) > 0 })
-}
-
 func (f family) content(t nodeport.Table) content {
 	var all content
 	for _, s := range f.sets() {
 		elements := map[string]element{}
 		for front, back := range t {
-			if e, ok := s.element(front, back); ok && numberOf(front.Protocol) != 0 {
+			if s.has(front, back.Own) && numberOf(front.Protocol) != 0 {
+				e := s.element(front, back)
 				elements[e.key] = element{e.value, back.For}
 			}
 		}

@@ -144,16 +144,8 @@ func (m muteSysctl) wrong(device string) error {
 	return nil
 }
 
-// muteBridge applies to a bridge of Kuryr's. It does not change rp_filter. With br_netfilter,
-// replies of a local pod by a host port or node port are checked as if they came in by the
-// bridge's own device, and would be refused. So IPv4 packets of a pod to the bridge's own MAC
-// address come in, and the node's own firewall must decide about them.
-func muteBridge(device string) error { return muteAs(device, muteSysctls[:2]) }
-
-// mute sets the sysctls. A device that is still down passes nothing before that.
-func mute(device string) error { return muteAs(device, muteSysctls) }
-
-func muteAs(device string, sysctls []muteSysctl) error {
+// mute sets sysctls. A device that is still down passes nothing before that.
+func mute(device string, sysctls []muteSysctl) error {
 	for _, m := range sysctls {
 		if m.wrong(device) == nil {
 			continue

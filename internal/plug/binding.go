@@ -30,10 +30,8 @@ const (
 	bindingPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
-// Exit codes of binding drivers, see docs/binding-drivers.md.
-const (
-	exitTryAgain = 75 // EX_TEMPFAIL of sysexits(3)
-)
+// exitTryAgain is an exit code of binding drivers (docs/binding-drivers.md): EX_TEMPFAIL of sysexits(3).
+const exitTryAgain = 75
 
 // binding is the wiring by a binding driver: an executable that connects the node's end of the pair
 // to the SDN.

@@ -43,7 +43,10 @@ func (bridge) raise(h *netlink.Handle, br netlink.Link) error {
 	name := br.Attrs().Name
 	addresses, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
 	if err == nil && len(addresses) == 0 {
-		err = muteBridge(name)
+		// Not rp_filter: with br_netfilter, replies of a local pod by a host port or node port are checked as
+		// if they came in by the bridge's own device, and would be refused. So IPv4 packets of a pod to the
+		// bridge's own MAC address come in, and the node's own firewall must decide about them.
+		err = mute(name, muteSysctls[:2])
 	}
 	if err == nil {
 		err = h.LinkSetUp(br)

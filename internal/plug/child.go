@@ -26,7 +26,7 @@ type child struct {
 // device: the SDN has given its VLAN ID or MAC address to this port.
 func (c child) plug(ctx context.Context) error {
 	err := c.make()
-	if !c.kind.taken(err) {
+	if !errors.Is(err, c.kind.taken) {
 		return err
 	}
 	evicted, problem := c.evict(ctx)
@@ -103,7 +103,7 @@ func (c child) create() (string, error) {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return "", fmt.Errorf("the kernel makes no devices of type %s: it has no module %s, or may not load it (modprobe %[2]s, on the node): %w: %w",
-			c.kind.name(), c.kind.module(), err, ErrDataPath)
+			c.kind.name, c.kind.module, err, ErrDataPath)
 	case err != nil:
 		return "", fmt.Errorf("making %s with %s on %s: %w", c.i.Name, c.kind.claim(c.i), c.parent.Attrs().Name, err)
 	}
@@ -148,7 +148,7 @@ func (c child) evict(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	holders, err := p.find(ids, c.kind.name(), func(l netlink.Link) bool { return c.kind.rival(l, c.i) })
+	holders, err := p.find(ids, c.kind.name, func(l netlink.Link) bool { return c.kind.rival(l, c.i) })
 	if err != nil {
 		return false, err
 	}
@@ -191,8 +191,8 @@ func (c child) intact() error {
 func (c child) same(l netlink.Link) error {
 	a, parent := l.Attrs(), c.parent.Attrs()
 	switch {
-	case l.Type() != c.kind.name():
-		return fmt.Errorf("%s is of type %s, want %s", a.Name, l.Type(), c.kind.name())
+	case l.Type() != c.kind.name:
+		return fmt.Errorf("%s is of type %s, want %s", a.Name, l.Type(), c.kind.name)
 	case a.Alias != markOf(c.i).String():
 		return fmt.Errorf("%s is not this port's: %q", a.Name, a.Alias)
 	case a.ParentIndex != parent.Index || a.NetNsID < 0:
@@ -206,48 +206,29 @@ func (c child) same(l netlink.Link) error {
 // macvlan is the kind of device for a port whose MAC address may pass the node's own port (an
 // allowed address pair). Pods of one node reach each other in its kernel, without the SDN's
 // security groups.
-type macvlan struct{}
-
-var _ kind = macvlan{}
-
-func (macvlan) name() string   { return "macvlan" }
-func (macvlan) module() string { return "macvlan" }
-
-func (macvlan) link(attrs netlink.LinkAttrs, _ Interface) netlink.Link {
-	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+var macvlan = kind{
+	name: "macvlan", module: "macvlan", taken: unix.EADDRINUSE, // when the device is brought up
+	link: func(attrs netlink.LinkAttrs, _ Interface) netlink.Link {
+		return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	},
+	rival: func(l netlink.Link, i Interface) bool {
+		m, ok := l.(*netlink.Macvlan)
+		return ok && m.Mode == netlink.MACVLAN_MODE_BRIDGE && m.HardwareAddr.String() == i.HardwareAddr().String()
+	},
+	claim: func(i Interface) string { return fmt.Sprintf("MAC address %s", i.HardwareAddr()) },
 }
-
-func (macvlan) rival(l netlink.Link, i Interface) bool {
-	m, ok := l.(*netlink.Macvlan)
-	return ok && m.Mode == netlink.MACVLAN_MODE_BRIDGE && m.HardwareAddr.String() == i.HardwareAddr().String()
-}
-
-// taken: the kernel notices the conflict when the device is brought up.
-func (macvlan) taken(err error) bool { return errors.Is(err, unix.EADDRINUSE) }
-
-func (macvlan) claim(i Interface) string { return fmt.Sprintf("MAC address %s", i.HardwareAddr()) }
 
 // vlan is the kind of device for a subport of the node's trunk. Its packets carry the subport's
-// VLAN ID on the node's interface.
-type vlan struct{}
-
-var _ kind = vlan{}
-
-func (vlan) name() string   { return "vlan" }
-func (vlan) module() string { return "8021q" }
-
-// link binds the device loosely. It stays up, with its routes, while the node's interface is down
-// for a moment, for example while its address is being configured.
-func (vlan) link(attrs netlink.LinkAttrs, i Interface) netlink.Link {
-	loose := true
-	return &netlink.Vlan{LinkAttrs: attrs, VlanId: i.VLANID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LooseBinding: &loose}
+// VLAN ID on the node's interface. The binding is loose: the device stays up, with its routes, while
+// the node's interface is down for a moment, for example while its address is being configured.
+var vlan = kind{
+	name: "vlan", module: "8021q", taken: unix.EEXIST,
+	link: func(attrs netlink.LinkAttrs, i Interface) netlink.Link {
+		return &netlink.Vlan{LinkAttrs: attrs, VlanId: i.VLANID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LooseBinding: new(true)}
+	},
+	rival: func(l netlink.Link, i Interface) bool {
+		v, ok := l.(*netlink.Vlan)
+		return ok && v.VlanId == i.VLANID && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q
+	},
+	claim: func(i Interface) string { return fmt.Sprintf("VLAN ID %d", i.VLANID) },
 }
-
-func (vlan) rival(l netlink.Link, i Interface) bool {
-	v, ok := l.(*netlink.Vlan)
-	return ok && v.VlanId == i.VLANID && v.VlanProtocol == netlink.VLAN_PROTOCOL_8021Q
-}
-
-func (vlan) taken(err error) bool { return errors.Is(err, unix.EEXIST) }
-
-func (vlan) claim(i Interface) string { return fmt.Sprintf("VLAN ID %d", i.VLANID) }

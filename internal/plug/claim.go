@@ -231,11 +231,6 @@ func (l *lot) takeOut(i Interface, far int) error {
 	})
 }
 
-// isOn reports whether d may be the device on top of the far end with that index.
-func isOn(d netlink.Link, far int) bool {
-	return d.Type() == "macvlan" && d.Attrs().ParentIndex == far && d.Attrs().NetNsID != -1
-}
-
 func (s sandbox) remove(l netlink.Link) error {
 	if err := s.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("removing %s from the sandbox: %w", l.Attrs().Name, err)

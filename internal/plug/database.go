@@ -65,10 +65,6 @@ type ovsRoot struct {
 // rootBell is the key of that bell. No interface can have this name.
 const rootBell = ""
 
-func newDatabase(endpoint string) *database {
-	return &database{endpoint: endpoint, connecting: make(chan struct{}, 1), bells: map[string]map[chan struct{}]bool{}}
-}
-
 // close ends the connection.
 func (d *database) close() {
 	d.mu.Lock()

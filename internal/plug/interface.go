@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -123,12 +124,7 @@ func deviceName(s string) bool {
 }
 
 func (i Interface) hasIPv6() bool {
-	for _, a := range i.Addresses {
-		if a.Prefix.Addr().Is6() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(i.Addresses, func(a Address) bool { return a.Prefix.Addr().Is6() })
 }
 
 // Hop is one complete route of the sandbox.
@@ -165,15 +161,7 @@ func (i Interface) Hops() []Hop {
 
 // onLink reports whether the kernel reaches a directly: by a subnet of i, or by its scope.
 func (i Interface) onLink(a netip.Addr) bool {
-	if a.Is6() && a.IsLinkLocalUnicast() {
-		return true
-	}
-	for _, own := range i.Addresses {
-		if own.Prefix.Contains(a) {
-			return true
-		}
-	}
-	return false
+	return a.Is6() && a.IsLinkLocalUnicast() || slices.ContainsFunc(i.Addresses, func(own Address) bool { return own.Prefix.Contains(a) })
 }
 
 func unspecified(like netip.Addr) netip.Addr {

@@ -27,14 +27,12 @@ type nested struct {
 var _ Driver = (*nested)(nil)
 
 // kind is what differs between the kinds of devices with a parent.
-type kind interface {
-	name() string   // the kernel's name for such devices
-	module() string // the kernel module that makes them
-	link(attrs netlink.LinkAttrs, i Interface) netlink.Link
-	// rival reports whether l, on the same parent, conflicts with i's device.
-	rival(l netlink.Link, i Interface) bool
-	taken(err error) bool // whether the kernel reports such a conflict
-	claim(i Interface) string
+type kind struct {
+	name, module string // the kernel's name for such devices, and of the module that makes them
+	link         func(attrs netlink.LinkAttrs, i Interface) netlink.Link
+	rival        func(l netlink.Link, i Interface) bool // whether l, on the same parent, conflicts with i's device
+	taken        error                                  // by which the kernel reports such a conflict
+	claim        func(i Interface) string
 }
 
 func (n *nested) Plug(ctx context.Context, i Interface) error {
@@ -67,7 +65,7 @@ func (n *nested) Unplug(_ context.Context, i Interface) error {
 	if ns, err := openNetns(i.Netns); err == nil {
 		defer ns.close()
 		if id := p.id(int(ns)); id != noID {
-			found, err = p.find([]int{id}, n.kind.name(), ours)
+			found, err = p.find([]int{id}, n.kind.name, ours)
 			if err != nil {
 				return err
 			}
@@ -78,7 +76,7 @@ func (n *nested) Unplug(_ context.Context, i Interface) error {
 		if err != nil {
 			return err
 		}
-		if found, err = p.find(ids[1:], n.kind.name(), ours); err != nil { // nothing of a pod is in the node's
+		if found, err = p.find(ids[1:], n.kind.name, ours); err != nil { // nothing of a pod is in the node's
 			return err
 		}
 	}
@@ -98,7 +96,7 @@ func (n *nested) Check(_ context.Context, i Interface) error {
 // mark: no other device has the port's MAC address.
 func (n *nested) unmarked(l netlink.Link, i Interface) bool {
 	a := l.Attrs()
-	return a.Alias == "" && l.Type() == n.kind.name() && a.HardwareAddr.String() == i.HardwareAddr().String()
+	return a.Alias == "" && l.Type() == n.kind.name && a.HardwareAddr.String() == i.HardwareAddr().String()
 }
 
 // with calls f with i's namespace and the parent, which is up.

@@ -93,7 +93,7 @@ func (d paired) plug(ctx context.Context, p pair, ns netns, l layout) error {
 // changes by a binding driver.
 func (d paired) connect(ctx context.Context, p pair, node netlink.Link) error {
 	if _, ours := d.wiring.(keeper); ours || node.Attrs().Flags&net.FlagUp == 0 {
-		if err := mute(node.Attrs().Name); err != nil {
+		if err := mute(node.Attrs().Name, muteSysctls); err != nil {
 			return err
 		}
 	}

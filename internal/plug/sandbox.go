@@ -166,7 +166,7 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 	}
 	a := l.Attrs()
 	switch {
-	case on && !isOn(l, node.Attrs().ParentIndex):
+	case on && (l.Type() != "macvlan" || a.ParentIndex != node.Attrs().ParentIndex || a.NetNsID == -1):
 		return fmt.Errorf("%s is not on top of the other end of %s", s.i.Name, node.Attrs().Name)
 	case !on && (l.Type() != "veth" || a.ParentIndex != node.Attrs().Index || node.Attrs().ParentIndex != a.Index):
 		return fmt.Errorf("%s is not the other end of %s", s.i.Name, node.Attrs().Name)

@@ -51,7 +51,8 @@ type Set struct {
 // New returns the drivers. It has no effect: connections are opened on first use, and opened
 // again after they break.
 func New(c Config) *Set {
-	return &Set{config: c, db: newDatabase(c.OVSDB), parking: parking{path: c.Parking}}
+	db := &database{endpoint: c.OVSDB, connecting: make(chan struct{}, 1), bells: map[string]map[chan struct{}]bool{}}
+	return &Set{config: c, db: db, parking: parking{path: c.Parking}}
 }
 
 // Driver returns the driver for ports of that type: ovs, bridge, vlan, macvlan, otherwise the
@@ -72,9 +73,9 @@ func (s *Set) driver(typ string) (Driver, error) {
 	case "bridge":
 		return paired{s, bridge{s}}, nil
 	case "vlan":
-		return &nested{s, vlan{}}, nil
+		return &nested{s, vlan}, nil
 	case "macvlan":
-		return &nested{s, macvlan{}}, nil
+		return &nested{s, macvlan}, nil
 	}
 	if !typeRE.MatchString(typ) {
 		return nil, fmt.Errorf("%q: %w", typ, ErrUnknownType)

@@ -50,8 +50,7 @@ func between(i Interface, f func(netns, *netlink.Handle) error) error {
 // device returns the device with that name, or nil if it does not exist.
 func device(h *netlink.Handle, name string) (netlink.Link, error) {
 	l, err := h.LinkByName(name)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil, nil
 	}
 	if err != nil {
