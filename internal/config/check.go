@@ -214,9 +214,8 @@ func (d *decoder) selectors(at string, named map[string]*metav1.LabelSelector) {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if named[name] == nil {
 			missing = append(missing, name)
-		} else if _, err := metav1.LabelSelectorAsSelector(named[name]); err != nil {
-			d.fault(at+"."+name, "it selects nothing: %v", err)
 		}
+		d.selector(at+"."+name, named[name])
 	}
 	if len(missing) == len(named) {
 		d.fault(at, "missing: write %s, or {} to select all", strings.Join(missing, " or "))
@@ -293,15 +292,27 @@ func (d *decoder) absolute(path, dir string) {
 }
 
 func (d *decoder) ids(path string, ids []string, kind string, most int) {
-	if len(ids) > most {
-		d.fault(path, "want at most %d, got %d", most, len(ids))
-	}
+	d.few(path, len(ids), most)
 	for i := range ids {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.uuid(at, &ids[i], kind)
 		if first := slices.Index(ids, ids[i]); first < i && ids[i] != "" {
 			d.fault(at, "the same %s as %s[%d]: remove one", kind, path, first)
 		}
+	}
+}
+
+// few checks the length of a list.
+func (d *decoder) few(path string, n, most int) {
+	if n > most {
+		d.fault(path, "want at most %d, got %d", most, n)
+	}
+}
+
+// optional checks an ID that may be left out.
+func (d *decoder) optional(path string, id *string, kind string) {
+	if *id != "" {
+		d.uuid(path, id, kind)
 	}
 }
 

@@ -28,20 +28,17 @@ type decoder struct {
 // fault records what is wrong at path, unless path or a part that contains it already has a fault:
 // one mistake, one message.
 func (d *decoder) fault(path, format string, args ...any) {
-	if !d.faulty(path) {
+	faulty := slices.ContainsFunc(d.faults, func(f Fault) bool {
+		rest, within := strings.CutPrefix(path, f.Path)
+		return within && (f.Path == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+	if !faulty {
 		d.add(d.lines[path], path, format, args...)
 	}
 }
 
 func (d *decoder) add(line int, path, format string, args ...any) {
 	d.faults = append(d.faults, Fault{Line: line, Path: path, Message: fmt.Sprintf(format, args...)})
-}
-
-func (d *decoder) faulty(path string) bool {
-	return slices.ContainsFunc(d.faults, func(f Fault) bool {
-		rest, within := strings.CutPrefix(path, f.Path)
-		return within && (f.Path == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
-	})
 }
 
 func (d *decoder) err() error {

@@ -65,9 +65,7 @@ func checkChoice(at string, n *NetworkChoice, d *decoder) {
 
 // checkRouter checks the router of networks: one that is there, or one that Kuryr makes.
 func checkRouter(at string, id *string, own *Router, d *decoder) {
-	if *id != "" {
-		d.uuid(at+".routerID", id, "router")
-	}
+	d.optional(at+".routerID", id, "router")
 	if own == nil {
 		return
 	}
@@ -143,9 +141,7 @@ func checkGiven(given []GivenNetwork, d *decoder) {
 		} else {
 			seen[g.Name] = i
 		}
-		if g.NetworkID != "" {
-			d.uuid(at+".networkID", &given[i].NetworkID, "network")
-		}
+		d.optional(at+".networkID", &given[i].NetworkID, "network")
 		if len(g.SubnetIDs) == 0 {
 			d.fault(at+".subnetIDs", "missing: write the ID of the network's subnet that pods get their address of, or of one IPv4 and one IPv6 subnet")
 		}
@@ -174,9 +170,7 @@ func checkProjects(projects []Project, cloud string, d *decoder) {
 		d.ids(at+".securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
 		d.ids(at+".subnetPoolIDs", p.SubnetPoolIDs, "subnet pool", maxSubnetPools)
 		checkRouter(at, &projects[i].RouterID, p.Router, d)
-		if p.ExternalNetworkID != "" {
-			d.uuid(at+".externalNetworkID", &projects[i].ExternalNetworkID, "network")
-		}
+		d.optional(at+".externalNetworkID", &projects[i].ExternalNetworkID, "network")
 		d.selector(at+".namespaceSelector", p.NamespaceSelector)
 		d.selector(at+".allowedNamespaces", p.AllowedNamespaces)
 	}
@@ -205,19 +199,9 @@ func checkServices(s *Services, d *decoder) {
 	if s.Provider != "" && !providerForm.MatchString(s.Provider) {
 		d.fault("services.provider", noProvider+", or leave it out for the cloud's default", s.Provider)
 	}
-	for _, f := range []struct {
-		path string
-		id   *string
-		kind string
-	}{
-		{"services.flavorID", &s.FlavorID, "loadbalancer flavor"},
-		{"services.externalNetworkID", &s.ExternalNetworkID, "network"},
-		{"services.externalSubnetID", &s.ExternalSubnetID, "subnet"},
-	} {
-		if *f.id != "" {
-			d.uuid(f.path, f.id, f.kind)
-		}
-	}
+	d.optional("services.flavorID", &s.FlavorID, "loadbalancer flavor")
+	d.optional("services.externalNetworkID", &s.ExternalNetworkID, "network")
+	d.optional("services.externalSubnetID", &s.ExternalSubnetID, "subnet")
 	if s.ExternalSubnetID != "" && s.ExternalNetworkID == "" {
 		d.fault("services.externalNetworkID", "missing: write the ID of the network that externalSubnetID is of")
 	}
@@ -236,9 +220,7 @@ func checkAllowed(a Allowed, d *decoder) {
 	d.ids(path+"externalNetworkIDs", a.ExternalNetworkIDs, "network", maxAllowed)
 	d.ids(path+"externalSubnetIDs", a.ExternalSubnetIDs, "subnet", maxAllowed)
 	d.ids(path+"flavorIDs", a.FlavorIDs, "loadbalancer flavor", maxAllowed)
-	if len(a.Providers) > maxAllowed {
-		d.fault(path+"providers", "want at most %d, got %d", maxAllowed, len(a.Providers))
-	}
+	d.few(path+"providers", len(a.Providers), maxAllowed)
 	for i, p := range a.Providers {
 		if !providerForm.MatchString(p) {
 			d.fault(fmt.Sprintf("%sproviders[%d]", path, i), noProvider, p)
@@ -254,9 +236,7 @@ func (d *decoder) project(path, id string) {
 
 // ranges checks prefixes of a list, none of which may overlap with another one.
 func (d *decoder) ranges(path string, texts []string) {
-	if len(texts) > maxRanges {
-		d.fault(path, "want at most %d, got %d", maxRanges, len(texts))
-	}
+	d.few(path, len(texts), maxRanges)
 	parsed := make([]netip.Prefix, len(texts))
 	for i, text := range texts {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -297,9 +277,7 @@ func (d *decoder) address(path, text, example string) netip.Addr {
 
 // addresses checks the IP addresses of DNS servers.
 func (d *decoder) addresses(path string, texts []string) {
-	if len(texts) > maxDNSServers {
-		d.fault(path, "want at most %d, got %d", maxDNSServers, len(texts))
-	}
+	d.few(path, len(texts), maxDNSServers)
 	seen := map[netip.Addr]int{}
 	for i, text := range texts {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -313,9 +291,7 @@ func (d *decoder) addresses(path string, texts []string) {
 }
 
 func (d *decoder) routes(path string, routes []Route) {
-	if len(routes) > maxRoutes {
-		d.fault(path, "want at most %d, got %d", maxRoutes, len(routes))
-	}
+	d.few(path, len(routes), maxRoutes)
 	for i, r := range routes {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		to := d.prefix(at+".destination", r.Destination, "192.0.2.0/24")

@@ -43,18 +43,14 @@ func each[T any, L interface {
 	for more := ""; ; {
 		list := L(new(T))
 		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(more)); err != nil {
-			return fmt.Errorf("listing %s: %w", kindOf(list), classOf(err))
+			kind := strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List")
+			return fmt.Errorf("listing %ss: %w", kind, classOf(err))
 		}
 		see(list)
 		if more = list.GetContinue(); more == "" {
 			return nil
 		}
 	}
-}
-
-// kindOf is the kind of the objects of a list, as in Nodes.
-func kindOf(list client.ObjectList) string {
-	return strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List") + "s"
 }
 
 // classOf gives an error of the API server the seam's meaning.

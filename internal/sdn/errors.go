@@ -98,8 +98,7 @@ func (e *InvalidError) Unwrap() []error { return []error{ErrInvalid, e.Err} }
 
 // FieldOf returns the field that was refused; empty if err names none.
 func FieldOf(err error) Field {
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*InvalidError](err); ok {
 		return invalid.Field
 	}
 	return ""
@@ -107,8 +106,7 @@ func FieldOf(err error) Field {
 
 // RefusedMembers returns the members that a change was refused for, if err names them.
 func RefusedMembers(err error) []Member {
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*InvalidError](err); ok {
 		return invalid.Members
 	}
 	return nil

@@ -59,9 +59,9 @@ func (b *Neutron) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortR
 	}
 	made, err := b.lookAgain(ctx, made)
 	if err != nil {
-		return made, fmt.Errorf("cannot read whether they are bound: %w", err)
+		err = fmt.Errorf("cannot read whether they are bound: %w", err)
 	}
-	return made, nil
+	return made, err
 }
 
 // lookAgain returns the current state of ports of one POST. A deleted port keeps its old state.

@@ -87,14 +87,12 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 	if s.prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
 		return subnet{}, fmt.Errorf("%w: Neutron's answer has an invalid CIDR: %w", sdn.ErrUnavailable, err)
 	}
-	s.mtu, err = d.networks.Get(ctx, s.networkID, d.age, func(ctx context.Context) (int32, error) { return d.mtu(ctx, s.networkID) })
+	s.mtu, err = d.networks.Get(ctx, s.networkID, d.age, func(ctx context.Context) (int32, error) {
+		w, err := getNamed[wireNetwork](ctx, d.client, networkKind, s.networkID, "mtu")
+		return w.MTU, err
+	})
 	if err != nil {
 		return subnet{}, fmt.Errorf("reading its network %s: %w", s.networkID, err)
 	}
 	return s, nil
-}
-
-func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
-	w, err := getNamed[wireNetwork](ctx, d.client, networkKind, networkID, "mtu")
-	return w.MTU, err
 }

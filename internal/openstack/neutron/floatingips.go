@@ -48,11 +48,7 @@ func (b *Neutron) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.F
 		return sdn.FloatingIP{}, ofExternalNetwork(err)
 	}
 	body["floating_network_id"] = r.NetworkID
-	for name, v := range map[string]string{"subnet_id": r.SubnetID, "floating_ip_address": r.Address, "port_id": r.PortID} {
-		if v != "" {
-			body[name] = v
-		}
-	}
+	session.Set(body, map[string]string{"subnet_id": r.SubnetID, "floating_ip_address": r.Address, "port_id": r.PortID})
 	post := floatingKind.request(http.MethodPost, "", body)
 	post.Creates = true
 	w, err := send[wireFloatingIP](ctx, b.Client, floatingKind, post)
@@ -119,12 +115,7 @@ func (b *Neutron) associate(ctx context.Context, id, portID string) error {
 	case w.PortID != "":
 		return fmt.Errorf("port %s has it: %w", w.PortID, sdn.ErrConflict)
 	}
-	return b.setPort(ctx, w, portID)
-}
-
-// setPort assigns the floating IP to a port; nil is none.
-func (b *Neutron) setPort(ctx context.Context, w wireFloatingIP, port any) error {
-	return b.change(ctx, w, http.MethodPut, object{"port_id": port})
+	return b.change(ctx, w, http.MethodPut, object{"port_id": portID})
 }
 
 // change changes or deletes a floating IP. Neutron refuses if it has changed since it was read.
@@ -140,7 +131,7 @@ func (b *Neutron) change(ctx context.Context, w wireFloatingIP, method string, b
 func (b *Neutron) Dissociate(ctx context.Context, id, portID string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	if err == nil && w.PortID == portID && portID != "" {
-		err = b.setPort(ctx, w, nil)
+		err = b.change(ctx, w, http.MethodPut, object{"port_id": nil})
 	}
 	return session.IgnoreNotFound(err)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -55,7 +56,7 @@ func setupKind(s sdn.Setup) (k kind, match url.Values) {
 	case sdn.SetupNetwork:
 		k = networkKind
 	case sdn.SetupSubnet:
-		k, match = subnetKind, url.Values{"network_id": {s.NetworkID}, "ip_version": {version(s)}}
+		k, match = subnetKind, url.Values{"network_id": {s.NetworkID}, "ip_version": {strconv.Itoa(version(s))}}
 	case sdn.SetupRouterInterface:
 		k, match = portKind, url.Values{"device_owner": routerOwners, "fixed_ips": {"subnet_id=" + s.SubnetID}}
 	case sdn.SetupGroup:
@@ -66,21 +67,18 @@ func setupKind(s sdn.Setup) (k kind, match url.Values) {
 	return k, match
 }
 
-func version(s sdn.Setup) string {
+func version(s sdn.Setup) int {
 	if s.Prefix.Addr().Is6() {
-		return "6"
+		return 6
 	}
-	return "4"
+	return 4
 }
 
 // MakeSetup implements sdn.Installer.
 func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 	body := object{}
 	if s.Name != "" {
-		body["name"], body["description"] = s.Name, b.installed()
-		if s.ProjectID != "" {
-			body["project_id"] = s.ProjectID
-		}
+		session.Set(body, map[string]string{"name": s.Name, "description": b.installed(), "project_id": s.ProjectID})
 	}
 	switch s.Kind {
 	case sdn.SetupRouter:
@@ -95,7 +93,7 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 		addSubnet(body, s)
 	case sdn.SetupRule:
 		body["security_group_id"], body["direction"], body["remote_ip_prefix"] = s.GroupID, "ingress", s.Prefix.String()
-		body["ethertype"] = "IPv" + version(s)
+		body["ethertype"] = fmt.Sprintf("IPv%d", version(s))
 	case sdn.SetupNetwork, sdn.SetupGroup: // have a name alone
 	}
 	k, _ := setupKind(s)
@@ -108,11 +106,7 @@ func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
 
 // addSubnet adds what a subnet has to the body of a request. Nodes address pods, so it has no DHCP.
 func addSubnet(body object, s sdn.Setup) {
-	body["network_id"], body["cidr"], body["enable_dhcp"] = s.NetworkID, s.Prefix.String(), false
-	body["ip_version"] = 4
-	if s.Prefix.Addr().Is6() {
-		body["ip_version"] = 6
-	}
+	body["network_id"], body["cidr"], body["ip_version"], body["enable_dhcp"] = s.NetworkID, s.Prefix.String(), version(s), false
 	if s.Gateway.IsValid() {
 		body["gateway_ip"] = s.Gateway.String()
 	}

@@ -36,8 +36,6 @@ func placeOf(w wirePort) place {
 	return p
 }
 
-func newKnown() *known { return &known{ports: map[string]place{}} }
-
 func (k *known) add(id string, p place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

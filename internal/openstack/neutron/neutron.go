@@ -36,5 +36,5 @@ type Neutron struct {
 
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client) *Neutron {
-	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: newKnown()}
+	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: &known{ports: map[string]place{}}}
 }

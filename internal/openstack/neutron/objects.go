@@ -120,10 +120,6 @@ func byID(match url.Values, fields []string) url.Values {
 func (b *Neutron) newBody(owner sdn.Owner, name, projectID string) (object, error) {
 	description, err := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}.Description()
 	body := object{"description": description}
-	for key, v := range map[string]string{"name": name, "project_id": projectID} {
-		if v != "" {
-			body[key] = v
-		}
-	}
+	session.Set(body, map[string]string{"name": name, "project_id": projectID})
 	return body, err
 }

@@ -100,7 +100,7 @@ func (b *Neutron) RemoveRouterInterface(ctx context.Context, routerID, subnetID 
 	return err
 }
 
-// legsIn lists the interfaces of all routers in a network.
+// ifacesIn lists the interfaces of all routers in a network.
 func (b *Neutron) ifacesIn(ctx context.Context, networkID string) ([]wirePort, error) {
 	return readChosen[wirePort](ctx, b, "ports", "network_id", []string{networkID}, url.Values{"device_owner": routerOwners},
 		"id", "device_id", "network_id", "fixed_ips")
@@ -119,13 +119,9 @@ func routersIn(ifaces []wirePort, subnetID string) (ids []string) {
 // RouterAddresses implements sdn.Networks. Neutron shows them to the router's project and to
 // administrators only.
 func (b *Neutron) RouterAddresses(ctx context.Context, routerID string) ([]netip.Addr, error) {
-	missing := &sdn.InvalidError{Field: sdn.FieldRouter, Value: routerID, Err: fmt.Errorf("router %q is not there, or the credential does not see it: %w", routerID, sdn.ErrInvalid)}
 	w, err := get[wireRouter](ctx, b, routerKind, routerID, "external_gateway_info")
 	if errors.Is(err, sdn.ErrNotFound) {
-		return nil, missing
+		err = &sdn.InvalidError{Field: sdn.FieldRouter, Value: routerID, Err: fmt.Errorf("router %q is not there, or the credential does not see it: %w", routerID, sdn.ErrInvalid)}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return routerOf(w).Addresses, nil
+	return routerOf(w).Addresses, err
 }

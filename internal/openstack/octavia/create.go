@@ -70,7 +70,9 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 			w, err = b.postBalancer(ctx, body, members)
 		}
 	}
-	if full && isRefusal(err) {
+	// It was refused for good: nothing of it is under way any more.
+	refused := errors.Is(err, sdn.ErrQuota) || errors.Is(err, sdn.ErrUnsupported) || errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrForbidden)
+	if full && refused {
 		b.afterRefusal(ctx, lb.VIP, lb.ProjectID, began)
 	}
 	if !full || !errors.Is(err, sdn.ErrUnsupported) {
@@ -78,12 +80,6 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 	}
 	delete(body, "listeners")
 	return b.postBalancer(ctx, body, 0)
-}
-
-// isRefusal reports whether a creation was refused for good: nothing of it is under way any
-// more.
-func isRefusal(err error) bool {
-	return errors.Is(err, sdn.ErrQuota) || errors.Is(err, sdn.ErrUnsupported) || errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrForbidden)
 }
 
 // made notes a new load balancer.
@@ -109,14 +105,9 @@ func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (obje
 	if a.has(withTags) {
 		out["tags"] = m.Tags()
 	}
-	for name, v := range map[string]string{
-		"vip_address": lb.VIP.IP, a.project: lb.ProjectID, "provider": lb.Provider,
-		"flavor_id": lb.FlavorID, "availability_zone": lb.AvailabilityZone,
-	} {
-		if v != "" {
-			out[name] = v
-		}
-	}
+	session.Set(out, map[string]string{
+		"vip_address": lb.VIP.IP, a.project: lb.ProjectID, "provider": lb.Provider, "flavor_id": lb.FlavorID, "availability_zone": lb.AvailabilityZone,
+	})
 	return out, nil
 }
 

@@ -88,8 +88,9 @@ func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Fe
 // protocol, and no failover.
 func featuresOf(name string, a api) sdn.Features {
 	f := sdn.Features{
-		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
-		Affinity: true, AffinityTimeout: a.has(withUDP), SourceRanges: a.has(withSourceRanges), Timeouts: a.has(withTimeouts),
+		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"},
+		Algorithms: []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}, // of the first API version; the first one is the default
+		Affinity:   true, AffinityTimeout: a.has(withUDP), SourceRanges: a.has(withSourceRanges), Timeouts: a.has(withTimeouts),
 		ConnectionLimit: true, ProxyProtocol: a.versioned, ManyProtocols: a.has(withSourceIPPort), FailOver: a.versioned, FarMembers: true,
 	}
 	if a.has(withUDP) {
@@ -112,9 +113,6 @@ func featuresOf(name string, a api) sdn.Features {
 }
 
 const sourceIPPort = "SOURCE_IP_PORT" // OVN's own
-
-// algorithms returns the algorithms of the first API version; the first one is the default.
-func algorithms() []string { return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"} }
 
 // usualOf returns the provider of load balancers that name none: the one that such a load
 // balancer got, or the only one of the cloud. Else it is a guess, which is Octavia's own

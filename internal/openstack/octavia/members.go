@@ -94,16 +94,13 @@ func (b *Octavia) applySingle(ctx context.Context, lb at, poolID string, s singl
 	case added:
 		return b.addMember(ctx, lb, poolID, s.member)
 	case renamed:
-		return b.renameMember(ctx, poolID, s.member)
+		m := s.member
+		err := b.lb(ctx, http.MethodPut, m.ID, object{"member": object{"name": m.Name}}, nil, "pools", poolID, "members", m.ID)
+		return session.IgnoreNotFound(err) // it was removed meanwhile
 	case removed:
 		return b.removeMember(ctx, poolID, s.member.ID)
 	}
 	return nil
-}
-
-func (b *Octavia) renameMember(ctx context.Context, poolID string, m sdn.Member) error {
-	err := b.lb(ctx, http.MethodPut, m.ID, object{"member": object{"name": m.Name}}, nil, "pools", poolID, "members", m.ID)
-	return session.IgnoreNotFound(err) // it was removed meanwhile
 }
 
 // fits refuses members that the provider has refused before.
@@ -137,8 +134,7 @@ func refusedOf(asked []sdn.Member, err error) error {
 		return err
 	}
 	out := sdn.InvalidError{Field: sdn.FieldMember, Err: err}
-	var said *sdn.InvalidError
-	if errors.As(err, &said) {
+	if said, ok := errors.AsType[*sdn.InvalidError](err); ok {
 		out.Field, out.Value = said.Field, said.Value
 	}
 	for _, m := range asked {

@@ -34,7 +34,8 @@ func New(s *session.Client) *Octavia {
 	if s.Config.LoadBalancerAPI == session.LBaaSv2API {
 		d = &lbaas
 	}
-	return &Octavia{Client: s, dialect: d, balancers: newBalancers()}
+	l := &balancers{own: map[string]fixed{}, able: map[capability]bool{}, usual: map[string]string{}}
+	return &Octavia{Client: s, dialect: d, balancers: l}
 }
 
 // Remembered counts the load balancers of which something is kept. Nothing is kept of those that no
@@ -57,10 +58,6 @@ type balancers struct {
 
 // fixed is what never changes of a load balancer.
 type fixed struct{ provider, subnet string }
-
-func newBalancers() *balancers {
-	return &balancers{own: map[string]fixed{}, able: map[capability]bool{}, usual: map[string]string{}}
-}
 
 // api is what the load-balancing API can do.
 type api struct {

@@ -21,17 +21,14 @@ import (
 // one for the members of each pool.
 func (b *Octavia) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
 	w, err := b.readBalancer(ctx, id)
-	var lb sdn.LoadBalancer
-	if err == nil {
-		lb, err = b.tree(ctx, id, w)
-		if errors.Is(err, sdn.ErrNotFound) { // a child was deleted since it was listed
-			err = fmt.Errorf("%w: %s", sdn.ErrUnavailable, err.Error())
-		}
-	}
 	if err != nil {
 		return sdn.LoadBalancer{}, err
 	}
-	return lb, nil
+	lb, err := b.tree(ctx, id, w)
+	if errors.Is(err, sdn.ErrNotFound) { // a child was deleted since it was listed
+		err = fmt.Errorf("%w: %s", sdn.ErrUnavailable, err.Error())
+	}
+	return lb, err
 }
 
 // tree reads everything below a load balancer.

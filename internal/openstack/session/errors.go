@@ -39,8 +39,7 @@ const (
 // "the object of this request does not exist", as in PortNotFound; for load balancers and projects
 // it is the object's ID. who is the service that was asked.
 func explain(ctx context.Context, err error, subject, who string) error {
-	var answer gophercloud.ErrUnexpectedResponseCode
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[gophercloud.ErrUnexpectedResponseCode](err); ok {
 		return answered(answer, subject, who)
 	}
 	if who == Keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
@@ -258,7 +257,7 @@ const maxMessage = 400
 func parseFault(body []byte) fault {
 	var envelope map[string]json.RawMessage
 	if json.Unmarshal(body, &envelope) != nil {
-		return fault{message: tidy(stripHTML(string(body)))}
+		return fault{message: tidy(htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(string(body), " "), " "))}
 	}
 	for _, key := range []string{"NeutronError", "error", "overLimitFault"} {
 		if raw, ok := envelope[key]; ok {
@@ -311,10 +310,6 @@ var (
 	htmlHead = regexp.MustCompile(`(?is)<(head|style|script)\b.*?</(head|style|script)>`)
 	htmlTag  = regexp.MustCompile(`<[^>]*>`)
 )
-
-func stripHTML(s string) string {
-	return htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(s, " "), " ")
-}
 
 // passing is what differs each time in an error of a Python service, and says nothing about the
 // cause: IDs of requests, as neutronclient appends them, and addresses of objects in memory. With

@@ -99,8 +99,7 @@ func (b *Client) Do(ctx context.Context, r Request) error {
 // astray reports whether err may be due to what the session knows: nothing answers at the endpoint,
 // its certificate is refused, or something other than the service answers.
 func (r Request) astray(ctx context.Context, err error) bool {
-	var answer gophercloud.ErrUnexpectedResponseCode
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[gophercloud.ErrUnexpectedResponseCode](err); ok {
 		own := []int{http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError}
 		return !slices.Contains(own, answer.Actual) &&
 			(!json.Valid(answer.Body) || errors.Is(explain(ctx, err, r.Subject, r.service()), sdn.ErrUnavailable))
@@ -199,6 +198,15 @@ func (b *Client) route(s *session, r Request) (*gophercloud.ServiceClient, *thro
 // object has another revision meanwhile.
 func Unchanged(revision int) map[string]string {
 	return map[string]string{"If-Match": "revision_number=" + strconv.Itoa(revision)}
+}
+
+// Set sets the fields of a body that have a value.
+func Set(body map[string]any, fields map[string]string) {
+	for name, v := range fields {
+		if v != "" {
+			body[name] = v
+		}
+	}
 }
 
 // NotNil is a list that a body shows as [] if it is empty: null is not the same.

@@ -82,11 +82,6 @@ func (p *place) serves() bool {
 	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return !s.serves })
 }
 
-// servesBeside reports whether a port other than this one serves.
-func (p *place) servesBeside(port string) bool {
-	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.name() != port && s.serves })
-}
-
 // hasMember reports whether an endpoint of any port is a member, or no port has one. A load balancer in
 // ERROR accepts no change: when all endpoints were replaced, it serves nobody, whatever its status says.
 func (p *place) hasMember() bool {

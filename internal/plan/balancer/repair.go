@@ -193,7 +193,8 @@ func (p *planner) schedule(f *Fault) {
 
 // serves reports whether clients are served all the same by the object that a level makes anew.
 func (f *Fault) serves(l Level) bool {
-	return f.Serves || l >= LevelFailover && f.Port != "" && f.at.servesBeside(f.Port)
+	beside := func(s portState) bool { return s.name() != f.Port && s.serves }
+	return f.Serves || l >= LevelFailover && f.Port != "" && slices.ContainsFunc(f.at.ports, beside)
 }
 
 // consider plans the remedy of a fault, if it is its turn.

@@ -42,7 +42,7 @@ func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, router
 			})
 			continue
 		}
-		if !sameUpdate(s.SubnetUpdate, update) {
+		if !slices.Equal(s.DNSServers, update.DNSServers) || !slices.Equal(sorted(s.Routes), sorted(update.Routes)) {
 			if w.Updates == nil {
 				w.Updates = map[string]sdn.SubnetUpdate{}
 			}
@@ -93,10 +93,6 @@ func updateOf(spec *v1.KuryrNetworkSpec, version int32) (u sdn.SubnetUpdate) {
 		}
 	}
 	return u
-}
-
-func sameUpdate(a, b sdn.SubnetUpdate) bool {
-	return slices.Equal(a.DNSServers, b.DNSServers) && slices.Equal(sorted(a.Routes), sorted(b.Routes))
 }
 
 func sorted(routes []v1.Route) []v1.Route {

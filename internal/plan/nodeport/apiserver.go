@@ -27,11 +27,6 @@ type APIServers struct {
 	By netip.Addr
 }
 
-// isAPI reports whether a Service is the one by which the Kubernetes API is found.
-func isAPI(svc *corev1.Service) bool {
-	return svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes"
-}
-
 // addAPI makes the node's own traffic to the API's cluster IP go directly to one of its servers.
 // The servers are on the nodes' own network. Behind the load balancer they would see the node's
 // address and answer past it; the node would drop the answer. Also, programs on the host network

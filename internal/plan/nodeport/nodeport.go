@@ -142,7 +142,7 @@ func (p *planner) add(svc *corev1.Service) {
 	for _, ip := range service.ClusterIPs(svc) {
 		for i := range svc.Spec.Ports {
 			p.addPort(svc, &svc.Spec.Ports[i], ip)
-			if isAPI(svc) {
+			if svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes" { // by which the Kubernetes API is found
 				p.addAPI(svc, &svc.Spec.Ports[i], ip)
 			}
 		}

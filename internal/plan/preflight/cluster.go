@@ -29,14 +29,8 @@ func covered(subnets []sdn.SurveyedSubnet, p netip.Prefix) bool {
 	if !slices.ContainsFunc(subnets, func(s sdn.SurveyedSubnet) bool { return s.Prefix.Overlaps(p) }) {
 		return false
 	}
-	low, high := halves(p) // p is larger than a subnet in it, so it has two
-	return covered(subnets, low) && covered(subnets, high)
-}
-
-// halves returns the two halves of a prefix.
-func halves(p netip.Prefix) (low, high netip.Prefix) {
-	half := p.Bits() + 1
-	return netip.PrefixFrom(p.Masked().Addr(), half), netip.PrefixFrom(network.Last(p), half).Masked()
+	half := p.Bits() + 1 // p is larger than a subnet in it, so it has two halves
+	return covered(subnets, netip.PrefixFrom(p.Masked().Addr(), half)) && covered(subnets, netip.PrefixFrom(network.Last(p), half).Masked())
 }
 
 // serviceRangeOutside reports ranges of cluster IPs that no VIP can have.

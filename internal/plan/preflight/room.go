@@ -93,13 +93,8 @@ func (f *Facts) left(project, kind string) (left int, none bool, err error) {
 	return left, !bounded, nil
 }
 
-// projectOf is the project in a command.
-func projectOf(id string) string {
-	if id == "" {
-		return "PROJECT"
-	}
-	return id
-}
+// noProject stands in a command for the credential's own project.
+const noProject = "PROJECT"
 
 func portQuotaShort(f *Facts, k Kind) []Finding {
 	pods, podErr := f.missingPorts()
@@ -114,7 +109,7 @@ func portQuotaShort(f *Facts, k Kind) []Finding {
 
 // shortOfPorts reports that a project's quota has no room for these ports.
 func (f *Facts) shortOfPorts(k Kind, project string, pods, vips int, err error) []Finding {
-	object := "quota of ports of project " + projectOf(project)
+	object := "quota of ports of project " + cmp.Or(project, noProject)
 	left, none, quotaErr := f.left(project, "port")
 	n := pods + vips
 	if err = cmp.Or(err, quotaErr); err != nil {
@@ -125,7 +120,7 @@ func (f *Facts) shortOfPorts(k Kind, project string, pods, vips int, err error) 
 	}
 	limit := f.Networks.Quotas[project].Value["port"].Limit
 	return []Finding{k.found(object, fmt.Sprintf("The quota has room for %d more ports of %d, and Kuryr needs %d more: %d for pools and %d for load balancers.", left, limit, n, pods, vips),
-		fmt.Sprintf("openstack quota set --ports %d %s", limit+n-left, projectOf(project)))}
+		fmt.Sprintf("openstack quota set --ports %d %s", limit+n-left, cmp.Or(project, noProject)))}
 }
 
 func balancingQuotaShort(f *Facts, k Kind) []Finding {
@@ -135,7 +130,7 @@ func balancingQuotaShort(f *Facts, k Kind) []Finding {
 	project := f.Config.ServiceProjectID
 	want, err := f.want()
 	if err = cmp.Or(err, f.Balancing.Quotas.Err); err != nil {
-		return k.unknown("quotas of load balancing of project "+projectOf(project), "they have room", err)
+		return k.unknown("quotas of load balancing of project "+cmp.Or(project, noProject), "they have room", err)
 	}
 	if want.balancers > 0 {
 		want.balancers++ // see docs/services.md, "What serves is replaced last"
@@ -154,9 +149,9 @@ func balancingQuotaShort(f *Facts, k Kind) []Finding {
 		if !ok || limit < 0 || q.n <= limit {
 			continue
 		}
-		out = append(out, k.found("quota of "+q.plural+" of project "+projectOf(project), fmt.Sprintf(
+		out = append(out, k.found("quota of "+q.plural+" of project "+cmp.Or(project, noProject), fmt.Sprintf(
 			"The quota is %d %s, and the Services of the cluster need %d%s. Some Services get no, or an incomplete, load balancer.", limit, q.plural, q.n, q.with),
-			fmt.Sprintf("openstack loadbalancer quota set %s %d %s", q.option, q.n, projectOf(project))))
+			fmt.Sprintf("openstack loadbalancer quota set %s %d %s", q.option, q.n, cmp.Or(project, noProject))))
 	}
 	return out
 }
@@ -182,8 +177,8 @@ func subnetFull(f *Facts, k Kind) []Finding {
 		}
 		out = append(out, k.found("subnet "+entry[0]+" of "+fieldPods, fmt.Sprintf(
 			"%d addresses are left in %s, and Kuryr needs %d more for pools and waiting pods.", left, list(entry), need),
-			"openstack ip availability list", "openstack subnet create --network "+f.networkID(entry[0])+" --subnet-range CIDR pods-2",
-			"openstack router add subnet "+f.routerID(entry[0])+" pods-2", editConfig))
+			"openstack ip availability list", "openstack subnet create --network "+cmp.Or(f.Networks.Subnets.Value[entry[0]].NetworkID, "NETWORK")+" --subnet-range CIDR pods-2",
+			"openstack router add subnet "+append(f.routersOf(entry[0]), "ROUTER")[0]+" pods-2", editConfig))
 	}
 	return out
 }

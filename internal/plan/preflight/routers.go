@@ -24,22 +24,6 @@ func (f *Facts) routersOf(subnetID string) []string {
 	return slices.Compact(ids)
 }
 
-// routerID is the router of a subnet in a command.
-func (f *Facts) routerID(subnetID string) string {
-	if ids := f.routersOf(subnetID); len(ids) > 0 {
-		return ids[0]
-	}
-	return "ROUTER"
-}
-
-// networkID is the network of a subnet in a command.
-func (f *Facts) networkID(subnetID string) string {
-	if s, ok := f.Networks.Subnets.Value[subnetID]; ok {
-		return s.NetworkID
-	}
-	return "NETWORK"
-}
-
 // A cloud without routers, as one with MidoNet's own, shows no extension for them.
 const extensionRouter = "router"
 
@@ -128,7 +112,8 @@ func routersDiffer(f *Facts, k Kind) []Finding {
 	for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
 		for _, pods := range f.subnets(f.Config.PodSubnetIDs()) {
 			a, b := f.routersOf(vips.ID), f.routersOf(pods.ID)
-			if pods.ID == vips.ID || !sameFamily(pods.Prefix, vips.Prefix) || len(a) == 0 || len(b) == 0 || common(a, b) {
+			common := slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })
+			if pods.ID == vips.ID || !sameFamily(pods.Prefix, vips.Prefix) || len(a) == 0 || len(b) == 0 || common {
 				continue
 			}
 			out = append(out, k.found("subnet "+vips.ID+" of "+fieldServices, fmt.Sprintf(
@@ -138,10 +123,6 @@ func routersDiffer(f *Facts, k Kind) []Finding {
 		}
 	}
 	return out
-}
-
-func common(a, b []string) bool {
-	return slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })
 }
 
 // used returns the routers of some subnets that the cloud shows, sorted by ID, and the IDs of those

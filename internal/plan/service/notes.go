@@ -72,10 +72,6 @@ func Fresh(notes []Note, reported string) []Note {
 	return slices.DeleteFunc(slices.Clone(notes[:min(len(notes), maxIDs)]), func(n Note) bool { return slices.Contains(before, n.ID()) })
 }
 
-func compareNotes(a, b Note) int {
-	return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
-}
-
 // warn notes that the Service does not get what it requests.
 func (p *planner) warn(reason, field, format string, args ...any) {
 	p.notes = append(p.notes, Note{Reason: reason, Field: field, Text: fmt.Sprintf(format, args...), Values: fmt.Sprint(args...)})

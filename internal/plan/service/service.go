@@ -133,7 +133,9 @@ func Plan(in Input) Outcome {
 	if verdict == Realise {
 		p.plan()
 	}
-	slices.SortFunc(p.notes, compareNotes)
+	slices.SortFunc(p.notes, func(a, b Note) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Text, b.Text))
+	})
 	return Outcome{Verdict: verdict, Spec: p.spec, Notes: slices.Compact(p.notes), Again: p.again}
 }
 

@@ -29,12 +29,8 @@ func (c *Cloud) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
 }
 
 // UpdateRouter implements sdn.Routers.
-func (c *Cloud) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (is sdn.OwnRouter, err error) {
-	err = c.change(ctx, Network, id, func(s Session) (err error) {
-		is, err = s.UpdateRouter(ctx, id, u)
-		return err
-	})
-	return is, err
+func (c *Cloud) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (sdn.OwnRouter, error) {
+	return read(ctx, c, Network, id, nil, func(s Session) (sdn.OwnRouter, error) { return s.UpdateRouter(ctx, id, u) })
 }
 
 // DeleteRouter implements sdn.Routers.
