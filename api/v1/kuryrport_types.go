@@ -174,6 +174,14 @@ const (
 	DetailLinuxBridge = "linuxBridge"
 )
 
+// IPs returns the IP addresses of the port.
+func (v *VIF) IPs() (ips []string) {
+	for _, a := range v.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return ips
+}
+
 // ByAgent reports whether neutron-openvswitch-agent wires the port. Whether its traffic passes, and
 // through its security groups, only the SDN shows then.
 func (v *VIF) ByAgent() bool { return v.Type == "ovs" && v.Details[DetailWiredBy] == WiredByAgent }

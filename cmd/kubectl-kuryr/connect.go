@@ -71,10 +71,8 @@ func (c *connection) client() (client.Client, error) {
 		cfg.Timeout = patience
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("building scheme: %w", err)
-		}
+	if err := errors.Join(v1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("building scheme: %w", err)
 	}
 	cl, err := client.New(cfg, client.Options{Scheme: scheme})
 	if err != nil {
@@ -85,7 +83,6 @@ func (c *connection) client() (client.Client, error) {
 
 // explain returns an error of the API server in words for a person.
 func explain(doing string, err error) error {
-	var away *url.Error
 	switch {
 	case err == nil:
 		return nil
@@ -93,7 +90,7 @@ func explain(doing string, err error) error {
 		return fmt.Errorf("%s: this cluster does not know Kuryr's objects: Kuryr is not installed in it, or an older one is", doing)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: %w (a role has to allow it: docs/kubectl-kuryr.md names the rights)", doing, err)
-	case errors.As(err, &away):
+	case errors.As(err, new(*url.Error)):
 		return fmt.Errorf("%s: the Kubernetes API does not answer: %w", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)

@@ -51,7 +51,7 @@ func startController(t *testing.T, services bool) *memory.Cloud {
 	set.Pods.SubnetIDs = []string{"sub"}
 	set.Pools.Min, set.Pools.TTL, set.Pools.Cooldown = 2, metav1.Duration{Duration: time.Hour}, metav1.Duration{}
 	backend := cloud.Backend("cluster")
-	options := controller.Options{Ports: backend, Capacity: backend}
+	options := controller.Options{Ports: backend, Visibility: backend, Capacity: backend}
 	if services {
 		cloud.AddSubnet(memory.Subnet{ID: "vips", NetworkID: "net", Prefix: netip.MustParsePrefix(apitest.ClusterIPs), MTU: 1442})
 		cloud.AddSubnet(memory.Subnet{ID: "public", NetworkID: "outside", Prefix: netip.MustParsePrefix("203.0.113.0/24"), External: true})

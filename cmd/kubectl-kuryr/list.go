@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -27,14 +28,7 @@ func (t *tool) listCommand() *cobra.Command {
 		Example: "  kubectl kuryr pools list\n" +
 			"  kubectl kuryr pools list --node worker-3 -o wide",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, "wide", "json", "yaml", "name"); err != nil {
-				return err
-			}
-			c, err := t.client()
-			if err != nil {
-				return err
-			}
+		RunE: t.prints(&format, []string{"wide", "json", "yaml", "name"}, func(cmd *cobra.Command, c client.Client, _ []string) error {
 			tellFirstStart(cmd, c)
 			all, err := pools(cmd.Context(), c, node)
 			if err != nil {
@@ -45,7 +39,7 @@ func (t *tool) listCommand() *cobra.Command {
 				return nil
 			}
 			return writePools(cmd.OutOrStdout(), all, format, t.now())
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "wide, json, yaml or name")
 	cmd.Flags().StringVar(&node, "node", "", "only pools of this node")

@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -43,11 +44,18 @@ func (t *table) field(name, value string) {
 
 func (t *table) flush() error { return t.w.Flush() }
 
-func checkFormat(format string, known ...string) error {
-	if format == "" || slices.Contains(known, format) {
-		return nil
+// prints returns what runs a command that has --output: do with a client, if the format is a known one.
+func (t *tool) prints(format *string, known []string, do func(*cobra.Command, client.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if *format != "" && !slices.Contains(known, *format) {
+			return fmt.Errorf("--output is %q: write %s", *format, strings.Join(known, ", "))
+		}
+		c, err := t.client()
+		if err != nil {
+			return err
+		}
+		return do(cmd, c, args)
 	}
-	return fmt.Errorf("--output is %q: write %s", format, strings.Join(known, ", "))
 }
 
 // encode writes v as JSON or YAML.

@@ -30,16 +30,10 @@ func (t *tool) listServicesCommand() *cobra.Command {
 		Example: "  kubectl kuryr services list -n shop\n" +
 			"  kubectl kuryr services list -A -o wide",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(format, "wide", "json", "yaml", "name"); err != nil {
-				return err
-			}
-			c, err := t.client()
-			if err != nil {
-				return err
-			}
+		RunE: t.prints(&format, []string{"wide", "json", "yaml", "name"}, func(cmd *cobra.Command, c client.Client, _ []string) error {
 			namespace := ""
 			if !everywhere {
+				var err error
 				if namespace, err = t.namespace(); err != nil {
 					return err
 				}
@@ -54,7 +48,7 @@ func (t *tool) listServicesCommand() *cobra.Command {
 				return nil
 			}
 			return writeServices(cmd.OutOrStdout(), all, format, everywhere, t.now())
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "wide, json, yaml or name")
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "Services of all namespaces")

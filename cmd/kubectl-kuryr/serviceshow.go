@@ -38,15 +38,8 @@ func (t *tool) showServiceCommand() *cobra.Command {
 			"  kubectl kuryr services show shop/web",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeService,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "json", "yaml"); err != nil {
-				return err
-			}
+		RunE: t.prints(&format, []string{"json", "yaml"}, func(cmd *cobra.Command, c client.Client, args []string) error {
 			key, err := t.serviceKey(args[0])
-			if err != nil {
-				return err
-			}
-			c, err := t.client()
 			if err != nil {
 				return err
 			}
@@ -58,7 +51,7 @@ func (t *tool) showServiceCommand() *cobra.Command {
 				return encode(cmd.OutOrStdout(), format, objects([]served{*p.served}))
 			}
 			return p.write(cmd.OutOrStdout())
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml: the Service and its KuryrLoadBalancer as one list")
 	return cmd
@@ -82,20 +75,8 @@ func lookAtService(ctx context.Context, c client.Client, key types.NamespacedNam
 
 func (p *servicePicture) write(w io.Writer) error {
 	c := compare(p.klb)
-	for _, part := range []func(io.Writer) error{
-		func(w io.Writer) error { return p.head(w, c) },
-		p.conditions, p.balancers,
-		func(w io.Writer) error { return writeListeners(w, c) },
-		func(w io.Writer) error { return writeMembers(w, c) },
-		func(w io.Writer) error { return writeDifferences(w, c) },
-		p.commands,
-		func(w io.Writer) error { return writeEvents(w, p.events, p.now) },
-	} {
-		if err := part(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(p.head(w, c), p.conditions(w), p.balancers(w), writeListeners(w, c), writeMembers(w, c), writeDifferences(w, c),
+		p.commands(w), writeEvents(w, p.events, p.now))
 }
 
 func (p *servicePicture) head(w io.Writer, c *comparison) error {

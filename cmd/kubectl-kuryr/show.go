@@ -44,14 +44,7 @@ func (t *tool) showCommand() *cobra.Command {
 		Example:           "  kubectl kuryr pools show worker-3-8c1f0a2b9d",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.complete,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkFormat(format, "json", "yaml"); err != nil {
-				return err
-			}
-			c, err := t.client()
-			if err != nil {
-				return err
-			}
+		RunE: t.prints(&format, []string{"json", "yaml"}, func(cmd *cobra.Command, c client.Client, args []string) error {
 			p, err := look(cmd.Context(), c, args[0], t.now())
 			if err != nil {
 				return err
@@ -60,7 +53,7 @@ func (t *tool) showCommand() *cobra.Command {
 				return encode(cmd.OutOrStdout(), format, p.objects())
 			}
 			return p.write(cmd.OutOrStdout())
-		},
+		}),
 	}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml: the pool and its ports as one list")
 	return cmd
@@ -132,12 +125,7 @@ func (p *picture) objects() any {
 }
 
 func (p *picture) write(w io.Writer) error {
-	for _, part := range []func(io.Writer) error{p.head, p.conditions, p.list, p.log} {
-		if err := part(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(p.head(w), writeConditions(w, p.pool.Status.Conditions, p.now), p.list(w), writeEvents(w, p.events, p.now))
 }
 
 func (p *picture) head(w io.Writer) error {
@@ -188,10 +176,6 @@ func lacks(p *v1.KuryrPortPool) string {
 	return count(waiting+spare, "port") + ": " + strings.Join(why, ", ")
 }
 
-func (p *picture) conditions(w io.Writer) error {
-	return writeConditions(w, p.pool.Status.Conditions, p.now)
-}
-
 // writeConditions writes a table of conditions. Each further line of a message is a row.
 func writeConditions(w io.Writer, all []metav1.Condition, now time.Time) error {
 	if len(all) == 0 {
@@ -216,20 +200,13 @@ func (p *picture) list(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w, "\nPorts:")
+	active := map[bool]string{true: "yes", false: "no"}
 	t := newTable(w, "  PORT", "ADDRESS", "PHASE", "ACTIVE", "POD", "AGE")
 	for i := range p.ports {
 		port := &p.ports[i]
-		t.row("  "+port.Name, addresses(port), phase(port), yes(port.Status.Active), holder(port), age(p.now, port.CreationTimestamp))
+		t.row("  "+port.Name, join(port.Spec.VIF.IPs()), phase(port), active[port.Status.Active], holder(port), age(p.now, port.CreationTimestamp))
 	}
 	return t.flush()
-}
-
-func addresses(port *v1.KuryrPort) string {
-	var ips []string
-	for _, a := range port.Spec.VIF.Addresses {
-		ips = append(ips, a.IP)
-	}
-	return join(ips)
 }
 
 func phase(port *v1.KuryrPort) string {
@@ -245,15 +222,6 @@ func holder(port *v1.KuryrPort) string {
 	}
 	return "-"
 }
-
-func yes(is bool) string {
-	if is {
-		return "yes"
-	}
-	return "no"
-}
-
-func (p *picture) log(w io.Writer) error { return writeEvents(w, p.events, p.now) }
 
 func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {
 	if len(events) == 0 {

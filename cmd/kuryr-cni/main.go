@@ -45,9 +45,11 @@ func run() (err *types.Error) {
 			err = types.NewError(cni.CodeInternal, "kuryr-cni panicked", fmt.Sprint(p))
 		}
 	}()
-	var s shim
 	return skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add: s.add, Del: s.del, Check: s.check, GC: s.gc, Status: s.status,
+		Add: add, Del: del,
+		Check:  func(args *skel.CmdArgs) error { return relay("CHECK", args, cni.CodeNoDaemon) },
+		GC:     func(args *skel.CmdArgs) error { return relay("GC", args, cni.CodeNoDaemon) },
+		Status: func(args *skel.CmdArgs) error { return relay("STATUS", args, cni.CodePluginNotAvailable) },
 	}, version.All, usage())
 }
 

@@ -25,10 +25,8 @@ const (
 	daemonRetry = 50 * time.Millisecond
 )
 
-// shim answers CNI calls by asking the daemon. Its errors are *types.Error.
-type shim struct{}
-
-func (shim) add(args *skel.CmdArgs) error {
+// add, del and relay answer CNI calls by asking the daemon. Their errors are *types.Error.
+func add(args *skel.CmdArgs) error {
 	if own, err := ns.CheckNetNS(args.Netns); err != nil || own {
 		return types.NewError(cni.CodeInvalidNetns, "CNI_NETNS is the node's own network namespace", args.Netns)
 	}
@@ -60,7 +58,7 @@ func (shim) add(args *skel.CmdArgs) error {
 
 // del also succeeds while the daemon is away: it leaves a request for the daemon. Otherwise no pod
 // could be deleted while the daemon is replaced, or after Kuryr was removed from the node.
-func (shim) del(args *skel.CmdArgs) error {
+func del(args *skel.CmdArgs) error {
 	// The library would have the call fail, each time, for a path that leads to the node's
 	// own namespace by now, as /proc/PID/ns/net of a sandbox that is dead. The daemon
 	// reads it as none: there is nothing to do in the pod.
@@ -95,14 +93,6 @@ func leave(ctx context.Context, socket string, req cni.Request) (cni.Response, e
 	// Harmless if it stays: the daemon knows that nothing is there any more.
 	_ = cni.TakeBack(socket, req.ContainerID, req.IfName)
 	return answer, nil
-}
-
-func (shim) check(args *skel.CmdArgs) error { return relay("CHECK", args, cni.CodeNoDaemon) }
-
-func (shim) gc(args *skel.CmdArgs) error { return relay("GC", args, cni.CodeNoDaemon) }
-
-func (shim) status(args *skel.CmdArgs) error {
-	return relay("STATUS", args, cni.CodePluginNotAvailable)
 }
 
 // relay sends the daemon a request without a result. away is the code of the error if the daemon

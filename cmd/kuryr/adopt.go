@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,7 @@ func adoptCommand() *cobra.Command {
 			"name. Adopts those on nodes of this cluster into the pools of the nodes, and deletes\n" +
 			"those on no node. Without --yes it only prints what it would do.\n\n" +
 			"Run it with the configuration and the credential of the controller, while none runs.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runAdopt(cmd.Context(), cmd.OutOrStdout(), f)
 		},
@@ -59,7 +58,7 @@ func adoptCommand() *cobra.Command {
 	flags.BoolVar(&f.yes, "yes", false, "do it, do not only print it")
 	flags.BoolVar(&f.elsewhere, "elsewhere", false, "also delete ports on hosts and trunks that are no nodes of this cluster: no other cluster may have free ports in the project")
 	flags.BoolVar(&f.force, "force", false, "do it although a controller runs, or the Leases cannot be had")
-	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the controllers' Leases; default $POD_NAMESPACE")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "kuryr-system"), "namespace of the controllers' Leases; default $POD_NAMESPACE")
 	return cmd
 }
 
@@ -242,11 +241,7 @@ func printPlan(w io.Writer, actions []adopt.Action) error {
 		if a.Verb == adopt.Take {
 			name = a.Pool()
 		}
-		var ips []string
-		for _, address := range a.Port.VIF.Addresses {
-			ips = append(ips, address.IP)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", a.Verb, a.Port.ID, strings.Join(ips, ","), name, a.Why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", a.Verb, a.Port.ID, strings.Join(a.Port.VIF.IPs(), ","), name, a.Why)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -47,13 +47,11 @@ type controllerFlags struct {
 func controllerCommand() *cobra.Command {
 	var f controllerFlags
 	cmd := &cobra.Command{
-		Use:           "controller",
-		Short:         "Give the cluster's pods their ports, and Services their load balancers",
-		Long:          "Plans which port each pod gets and which load balancer each Service, has Neutron and\nOctavia make them, and keeps all of it as Kubernetes objects. Several replicas share\nthe work, or stand by: see controllers.active in the configuration.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return runController(cmd.Context(), f) },
+		Use:   "controller",
+		Short: "Give the cluster's pods their ports, and Services their load balancers",
+		Long:  "Plans which port each pod gets and which load balancer each Service, has Neutron and\nOctavia make them, and keeps all of it as Kubernetes objects. Several replicas share\nthe work, or stand by: see controllers.active in the configuration.",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return runController(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file; read again when it changes")
@@ -63,15 +61,8 @@ func controllerCommand() *cobra.Command {
 	flags.StringVar(&f.leaderAddress, "leader-api-bind-address", "127.0.0.1:"+cmp.Or(os.Getenv("KURYR_CONTROLLER_HA_PORT"), "16401"),
 		"address that answers GET / with the leader's name; 0 is none")
 	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let several replicas share the work, by Leases; false: this is the only one")
-	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the Leases; default $POD_NAMESPACE")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "kuryr-system"), "namespace of the Leases; default $POD_NAMESPACE")
 	return cmd
-}
-
-func namespaceOr(fallback string) string {
-	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
-		return ns
-	}
-	return fallback
 }
 
 func runController(ctx context.Context, f controllerFlags) error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/daemon"
 	"github.com/kuryr-go/kuryr/internal/nft"
 	"github.com/kuryr-go/kuryr/internal/plug"
@@ -36,10 +37,8 @@ func daemonCommand() *cobra.Command {
 		Short: "Plug the pods of this node",
 		Long: "Answers CNI calls that kuryr-cni hands over, plugs the ports that the controller\n" +
 			"binds to this node's pods, and reports what is plugged. It runs on every node.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), f) },
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), f) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file")
@@ -62,12 +61,12 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if f.options.Node == "" {
 		return fmt.Errorf("the node's name is missing: give --node-name or NODE_NAME")
 	}
-	settings, err := loadConfig(f.config)
+	cfg, err := loadConfig(f.config)
 	if err != nil {
 		return err
 	}
 	o := f.options
-	o.Settings = settings.Node
+	o.Settings = cfg.Node
 	cluster, err := clusterConfig(f.kubeconfig)
 	if err != nil {
 		return err
@@ -92,11 +91,11 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if err != nil {
 		return err
 	}
-	d.ServeServices(served(settings)) // known before it begins, or it would take away what is there
+	d.ServeServices(settings.ServesServices(&cfg.Services)) // known before it begins, or it would take away what is there
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
 	g.Go(func() error {
-		followServices(ctx, f.config, settings, d.ServeServices)
+		followServices(ctx, f.config, cfg, d.ServeServices)
 		return nil
 	})
 	return g.Wait()
@@ -114,12 +113,9 @@ func followServices(ctx context.Context, path string, began *config.Config, serv
 		if !reflect.DeepEqual(changed.Node, began.Node) {
 			log.Info("changes under node take effect when this daemon starts again")
 		}
-		serve(served(changed))
+		serve(settings.ServesServices(&changed.Services))
 	})
 }
-
-// served reports whether Services are; else they are left alone, and not even read.
-func served(c *config.Config) bool { return len(c.Services.SubnetIDs) > 0 }
 
 // frugal keeps the daemon small on every node: it makes little garbage, and collecting it may cost
 // a little more work. GOGC and GOMEMLIMIT take precedence.

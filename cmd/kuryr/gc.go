@@ -52,9 +52,7 @@ func gcCommand() *cobra.Command {
 			"Run it with the configuration and the credential of the controller. Exit codes:\n" +
 			"0: nothing is left over, or all of it was deleted. 1: something is left over.\n" +
 			"2: neither, and not all could be compared; or nothing could.",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runGC(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), f)
 		},

@@ -77,8 +77,6 @@ func preflightCommand() *cobra.Command {
 			}
 			return nil
 		},
-		SilenceUsage:  true,
-		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runPreflight(cmd.Context(), cmd.OutOrStdout(), f)
 		},

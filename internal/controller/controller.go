@@ -45,7 +45,7 @@ type Options struct {
 	Capacity sdn.Capacity // nil: the SDN's capacity cannot be asked
 	Details  sdn.Details  // nil: the SDN is not asked for details of subnets
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
-	// Visibility reports whether a resource that the SDN does not show is gone. Default: it is gone.
+	// Visibility reports whether a resource that the SDN does not show is gone. It must be given.
 	Visibility sdn.Visibility
 	// LoadBalancers creates the load balancers of Services; nil: Services get none.
 	LoadBalancers sdn.LoadBalancers
@@ -132,20 +132,10 @@ func (o *Options) defaults(mgr ctrl.Manager) {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.Visibility == nil {
-		o.Visibility = allVisible{}
-	}
 	if o.Projects == nil {
 		o.Projects = NewProjects(mgr.GetClient())
 	}
 }
-
-// allVisible is the Visibility of an SDN that shows all that it has.
-type allVisible struct{}
-
-func (allVisible) Sees(context.Context, string, string) error { return nil }
-
-func (allVisible) OwnProject(context.Context) (string, error) { return "", nil }
 
 func set[T comparable](field *T, value T) {
 	var zero T

@@ -180,7 +180,7 @@ func (b *serviceBed) launch() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	backend := b.cloud.Backend("cluster")
-	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight, Shards: b.shards, Clock: b.clock}
+	o := controller.Options{Ports: backend, Visibility: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight, Shards: b.shards, Clock: b.clock}
 	if b.whole {
 		o.LoadBalancers, o.FloatingIPs, o.SecurityGroups = backend, backend, backend
 	}

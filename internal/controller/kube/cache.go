@@ -253,10 +253,4 @@ func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.K
 }
 
 // AddressesOfPort returns the IP addresses of a KuryrPort. They are the keys of its index.
-func AddressesOfPort(o client.Object) []string {
-	var ips []string
-	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {
-		ips = append(ips, a.IP)
-	}
-	return ips
-}
+func AddressesOfPort(o client.Object) []string { return o.(*v1.KuryrPort).Spec.VIF.IPs() }

@@ -51,7 +51,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), r.noteWaiting(), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
-			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, node *corev1.Node) []pool.Ref { return r.onNode(ctx, node.Name) }), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
+			handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, node *corev1.Node) []pool.Ref { return r.onNode(ctx, node.Name) }),
+			predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
 		WatchesRawSource(r.Queue.Source()).

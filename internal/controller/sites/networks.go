@@ -82,7 +82,7 @@ func (s *Site) place(ctx context.Context, ns *metav1.PartialObjectMetadata) (*ow
 		return nil, unserved, nil
 	case choice.Common && !s.remains(n, ns):
 		return nil, nil, nil
-	case n != nil && kube.Serving(n) && !s.networks.IsVerified(n): // nothing is verified of one that is to go, and no port made in it
+	case n != nil && kube.Serving(n) && !s.networks.IsVerified(n): // in deletion no port is made there, and nobody compares the status
 		return nil, unsure, nil
 	}
 	if w := waits(n, ns); w != nil {

@@ -62,9 +62,7 @@ func (c *Cloud) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress
 
 // LeftVIPs implements sdn.LoadBalancers.
 func (c *Cloud) LeftVIPs(ctx context.Context, projectID, subnetID string) (map[string]v1.VIPAddress, error) {
-	k := c.of(projectID)
-	left, err := k.LeftVIPs(ctx, projectID, subnetID)
-	return left, k.explain(err)
+	return in(c, projectID, nil, func(s Session) (map[string]v1.VIPAddress, error) { return s.LeftVIPs(ctx, projectID, subnetID) })
 }
 
 // MarkLoadBalancer implements sdn.LoadBalancers.

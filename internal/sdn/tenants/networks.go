@@ -15,10 +15,7 @@ import (
 
 // CreateNetwork implements sdn.Networks.
 func (c *Cloud) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.NetworkSpec) (sdn.Network, error) {
-	k := c.of(spec.ProjectID)
-	n, err := k.CreateNetwork(ctx, owner, spec)
-	c.keep(k, n.ID)
-	return n, k.explain(err)
+	return in(c, spec.ProjectID, func(n sdn.Network) []string { return []string{n.ID} }, func(s Session) (sdn.Network, error) { return s.CreateNetwork(ctx, owner, spec) })
 }
 
 // Network implements sdn.Networks.
@@ -63,10 +60,7 @@ func (c *Cloud) DeleteNetwork(ctx context.Context, id string) error {
 // CreateSubnet implements sdn.Networks. A network that was made before this process is found by the
 // project that the subnet names.
 func (c *Cloud) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.SubnetSpec) (sdn.OwnSubnet, error) {
-	k := c.of(spec.ProjectID)
-	s, err := k.CreateSubnet(ctx, owner, spec)
-	c.keep(k, s.ID)
-	return s, k.explain(err)
+	return in(c, spec.ProjectID, func(s sdn.OwnSubnet) []string { return []string{s.ID} }, func(s Session) (sdn.OwnSubnet, error) { return s.CreateSubnet(ctx, owner, spec) })
 }
 
 // UpdateSubnet implements sdn.Networks.

@@ -14,12 +14,14 @@ import (
 
 // CreatePorts implements sdn.Ports.
 func (c *Cloud) CreatePorts(ctx context.Context, owner sdn.Owner, request sdn.PortRequest, n int) ([]sdn.Port, error) {
-	k := c.of(request.ProjectID)
-	ports, err := k.CreatePorts(ctx, owner, request, n)
+	return in(c, request.ProjectID, portIDs, func(s Session) ([]sdn.Port, error) { return s.CreatePorts(ctx, owner, request, n) })
+}
+
+func portIDs(ports []sdn.Port) (ids []string) {
 	for _, p := range ports {
-		c.keep(k, p.ID)
+		ids = append(ids, p.ID)
 	}
-	return ports, k.explain(err)
+	return ids
 }
 
 // Port implements sdn.Ports.
@@ -92,9 +94,7 @@ func (c *Cloud) OwnProject(ctx context.Context) (string, error) { return c.main.
 
 // Room implements sdn.Capacity.
 func (c *Cloud) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
-	k := c.of(projectID)
-	room, err := k.Room(ctx, projectID, subnetIDs)
-	return room, k.explain(err)
+	return in(c, projectID, nil, func(s Session) (sdn.Room, error) { return s.Room(ctx, projectID, subnetIDs) })
 }
 
 // Details implements sdn.Details.
@@ -104,19 +104,12 @@ func (c *Cloud) Details(ctx context.Context, subnetID string) (v1.VIF, error) {
 
 // ParentPort implements sdn.Hosts.
 func (c *Cloud) ParentPort(ctx context.Context, m sdn.Machine) (string, error) {
-	k := c.of(m.ProjectID)
-	id, err := k.ParentPort(ctx, m)
-	return id, k.explain(err)
+	return in(c, m.ProjectID, nil, func(s Session) (string, error) { return s.ParentPort(ctx, m) })
 }
 
 // Strays implements sdn.Adoption.
 func (c *Cloud) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
-	k := c.of(projectID)
-	ports, err := k.Strays(ctx, projectID)
-	for _, p := range ports {
-		c.keep(k, p.ID)
-	}
-	return ports, k.explain(err)
+	return in(c, projectID, portIDs, func(s Session) ([]sdn.Port, error) { return s.Strays(ctx, projectID) })
 }
 
 // Claim implements sdn.Adoption.
@@ -131,10 +124,8 @@ func (c *Cloud) DeleteStray(ctx context.Context, id string) error {
 
 // EnsureSecurityGroup implements sdn.SecurityGroups.
 func (c *Cloud) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
-	k := c.of(want.ProjectID)
-	g, err := k.EnsureSecurityGroup(ctx, owner, want)
-	c.keep(k, g.ID)
-	return g, k.explain(err)
+	return in(c, want.ProjectID, func(g sdn.SecurityGroup) []string { return []string{g.ID} },
+		func(s Session) (sdn.SecurityGroup, error) { return s.EnsureSecurityGroup(ctx, owner, want) })
 }
 
 // ListSecurityGroups implements sdn.SecurityGroups.
@@ -150,10 +141,8 @@ func (c *Cloud) DeleteSecurityGroup(ctx context.Context, id string) error {
 
 // CreateFloatingIP implements sdn.FloatingIPs.
 func (c *Cloud) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
-	k := c.of(r.ProjectID)
-	f, err := k.CreateFloatingIP(ctx, owner, r)
-	c.keep(k, f.ID)
-	return f, k.explain(err)
+	return in(c, r.ProjectID, func(f sdn.FloatingIP) []string { return []string{f.ID} },
+		func(s Session) (sdn.FloatingIP, error) { return s.CreateFloatingIP(ctx, owner, r) })
 }
 
 // ListFloatingIPs implements sdn.FloatingIPs. The floating IPs without a mark are those that the

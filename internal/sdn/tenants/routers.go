@@ -11,10 +11,7 @@ import (
 
 // CreateRouter implements sdn.Routers.
 func (c *Cloud) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.RouterSpec) (sdn.OwnRouter, error) {
-	k := c.of(spec.ProjectID)
-	r, err := k.CreateRouter(ctx, owner, spec)
-	c.keep(k, r.ID)
-	return r, k.explain(err)
+	return in(c, spec.ProjectID, func(r sdn.OwnRouter) []string { return []string{r.ID} }, func(s Session) (sdn.OwnRouter, error) { return s.CreateRouter(ctx, owner, spec) })
 }
 
 // Router implements sdn.Routers.

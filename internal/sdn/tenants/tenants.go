@@ -173,6 +173,16 @@ func (c *Cloud) keep(k *credential, ids ...string) {
 	}
 }
 
+// in asks the credential of a project. ids returns the resources of an answer, which are remembered; nil: none are.
+func in[T any](c *Cloud, projectID string, ids func(T) []string, ask func(Session) (T, error)) (T, error) {
+	k := c.of(projectID)
+	v, err := ask(k)
+	if ids != nil {
+		c.keep(k, ids(v)...)
+	}
+	return v, k.explain(err)
+}
+
 // place returns the project of a resource. The lock is held.
 func (c *Cloud) place(id string) (project string, ok bool) {
 	if project, ok = c.places[id]; !ok {

@@ -302,3 +302,19 @@ func TestRefusedByAll(t *testing.T) {
 		t.Errorf("DeletePort: %v; the refusal of those that do not see the port is no answer", err)
 	}
 }
+
+// TestWhatIsMadeIsRemembered: what a project's credential has made is asked for with that one alone.
+func TestWhatIsMadeIsRemembered(t *testing.T) {
+	b := newBed(nil)
+	made, err := b.CreatePorts(t.Context(), sdn.Owner{}, sdn.PortRequest{ProjectID: "red"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.since()
+	if _, err := b.Port(t.Context(), made[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.since(), []string{"red read " + made[0].ID}; !slices.Equal(got, want) {
+		t.Errorf("Port asks %q, want %q", got, want)
+	}
+}
