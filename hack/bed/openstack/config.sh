@@ -151,9 +151,11 @@ octavia_conf() {
 		$(credentials octavia)
 		[service_auth]
 		$(credentials octavia)
+		# Without credentials of its own Octavia 2025.1 copies them from [service_auth] at the first
+		# request, and two first requests at once leave half a copy: 500 until it is started again.
 		[neutron]
 		endpoint = $NEUTRON_URL
-		region_name = RegionOne
+		$(credentials octavia)
 		[driver_agent]
 		enabled_provider_agents = ovn
 		[oslo_concurrency]

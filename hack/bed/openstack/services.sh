@@ -137,10 +137,32 @@ main()')
 }
 
 # Octavia and its driver's agent meet in /var/run/octavia, which is built in: they
-# get a /run of their own to keep it out of the machine's.
+# get a /run of their own to keep it out of the machine's. The agent forks a process for each
+# request of a provider, and each sets SQLAlchemy up and has Python's collector of garbage touch
+# (so copy) all 57 MB of the parent: a second or two of a core, for providers that wait 30 s at
+# most. So the parent looks up what is not there before it forks, and freezes what it has.
 run_octavia_driver_agent() {
 	octavia_shadow
-	start octavia-driver-agent "$CP" "${shadow[@]}" "${inside[@]}" octavia-driver-agent --config-file "$ETC/octavia.conf"
+	start octavia-driver-agent "$CP" "${shadow[@]}" "${inside[@]}" /usr/bin/python3 -c '
+import gc
+
+from octavia.api.drivers.driver_agent import driver_get, driver_listener
+from octavia.cmd.driver_agent import main
+
+def after_a_lookup(listen):
+    def run(exit_event):
+        try:
+            for kind in "loadbalancers", "listeners", "pools", "members", "healthmonitors":
+                driver_get.process_get({"object": kind, "id": "none"})
+        except Exception as e:
+            print("lookup before the first request:", e)
+        gc.freeze()
+        listen(exit_event)
+    return run
+
+driver_listener.get_listener = after_a_lookup(driver_listener.get_listener)
+driver_listener.status_listener = after_a_lookup(driver_listener.status_listener)
+main()' --config-file "$ETC/octavia.conf"
 }
 run_octavia() {
 	octavia_shadow
