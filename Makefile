@@ -17,10 +17,10 @@ export KURYR_SWEEP_OFFSET ?= $(shell git rev-list --count HEAD 2>/dev/null || ec
 # One setting for all builds shares the build cache; only the race detector needs cgo.
 export CGO_ENABLED := 0
 
+# Go records the commit for kuryr --version, unless git refuses the checkout, as of another owner.
+BUILDVCS       := -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# What kuryr --version says.
-VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 # The simulator is a module of its own, which this one uses by a replacement.
 SIM            := github.com/kuryr-go/kuryr/openstacksim
 CORE           := ./api/... ./cmd/... ./internal/... $(SIM)/...
@@ -49,8 +49,8 @@ help: ## This list
 
 .PHONY: build
 build: ## kuryr and kuryr-cni for Linux, and kubectl-kuryr for this machine, into bin/
-	GOOS=linux go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kubectl-kuryr
+	GOOS=linux go build $(BUILDVCS) -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
+	go build $(BUILDVCS) -o bin/ ./cmd/kubectl-kuryr
 
 .PHONY: image
 image: ## Container image registry.invalid/kuryr:dev as bin/kuryr-image.tar, without a container engine

@@ -18,8 +18,7 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
-version=${VERSION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
-flags=(-trimpath -ldflags="-s -w -X main.version=$version")
+flags=(-trimpath -ldflags="-s -w" -buildvcs=auto)
 git rev-parse HEAD >/dev/null 2>&1 || flags+=(-buildvcs=false)
 mkdir -p bin "$root"/{etc/ssl/certs,run,tmp,usr/local/bin,var}
 progress_begins "compiling kuryr and kuryr-cni"

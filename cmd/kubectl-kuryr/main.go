@@ -66,15 +66,9 @@ func (t *tool) poolsCommand() *cobra.Command {
 	return pools
 }
 
-// version is stamped by the linker: the output of git describe.
-var version string
-
-// buildVersion is version, or Go's record of the commit.
+// buildVersion is Go's record of what this was built from: the tag, or the commit after it.
 func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version
 	}
 	return "unknown"

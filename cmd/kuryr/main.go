@@ -179,16 +179,9 @@ func clusterConfig(path string) (*rest.Config, error) {
 	return c, nil
 }
 
-// version is stamped by the linker (Makefile, hack/image.sh): the output of git describe, also
-// where Go does not record it.
-var version string
-
-// buildVersion is version, or Go's record: the module's version, which names the commit.
+// buildVersion is Go's record of what this was built from: the tag, or the commit after it.
 func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version
 	}
 	return "unknown"

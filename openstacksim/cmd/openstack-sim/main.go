@@ -46,25 +46,10 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// version is stamped by the linker: the output of git describe.
-var version string
-
-// buildVersion is version, or Go's record of the commit that it was built from.
+// buildVersion is Go's record of what this was built from: the tag, or the commit after it.
 func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
 	}
 	return "unknown"
 }
