@@ -6,13 +6,13 @@ package shards
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
 // Leader knows which controller process does what one process does for the whole cluster.
@@ -41,33 +41,19 @@ func LeaderHandler(l Leader) http.Handler {
 
 // LeaderServer serves LeaderHandler at an address in each replica, until its context ends; at none
 // if the address is "0".
-func LeaderServer(address string, l Leader) manager.Runnable { return leaderServer{address, l} }
-
-type leaderServer struct {
-	address string
-	leader  Leader
-}
-
-// NeedLeaderElection is false: each replica answers.
-func (leaderServer) NeedLeaderElection() bool { return false }
-
-// Start implements manager.Runnable.
-func (s leaderServer) Start(ctx context.Context) error {
-	if s.address == "0" {
+func LeaderServer(address string, l Leader) manager.Runnable {
+	return kube.Everywhere(func(ctx context.Context) error {
+		if address == "0" {
+			return nil
+		}
+		end := time.Second // for clients that send or read nothing, as the times below: answers take microseconds
+		server := manager.Server{Name: "leader", ShutdownTimeout: &end, Server: &http.Server{
+			Addr: address, Handler: LeaderHandler(l), MaxHeaderBytes: 8 << 10,
+			ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second,
+		}}
+		if err := server.Start(ctx); err != nil {
+			return fmt.Errorf("--leader-api-bind-address: %w", err)
+		}
 		return nil
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.address)
-	if err != nil {
-		return fmt.Errorf("--leader-api-bind-address: %w", err)
-	}
-	// Answers take microseconds: the times are for clients that send or read nothing.
-	server := &http.Server{
-		Handler: LeaderHandler(s.leader), MaxHeaderBytes: 8 << 10,
-		ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second,
-	}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving the name of the leader: %w", err)
-	}
-	return nil
+	})
 }
