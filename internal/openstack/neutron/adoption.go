@@ -5,7 +5,6 @@ package neutron
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,15 +32,8 @@ func isStray(w wirePort) bool {
 // Strays implements sdn.Adoption: one list of ports, and one of trunks if some
 // port is on one, each in pages. An administrator is shown the ports of all
 // projects: with a credential that does not tell its project one has to be named.
-func (b *Neutron) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
-	ports, err := b.strays(ctx, projectID)
-	if err != nil {
-		return nil, fmt.Errorf("looking for free ports of an earlier Kuryr in project %q: %w", projectID, err)
-	}
-	return ports, nil
-}
-
-func (b *Neutron) strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
+func (b *Neutron) Strays(ctx context.Context, projectID string) (_ []sdn.Port, err error) {
+	defer wrap(&err, "looking for free ports of an earlier Kuryr in project %q", projectID)
 	found, err := b.listStrays(ctx, projectID)
 	if err != nil {
 		return nil, err
@@ -93,14 +85,9 @@ func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunk
 // Claim implements sdn.Adoption: the mark is written in one request that insists
 // on the port being as it was seen; tags follow where Neutron has them. To claim
 // again for the same owner completes what a lost answer has left.
-func (b *Neutron) Claim(ctx context.Context, id string, owner sdn.Owner) error {
-	if err := b.claim(ctx, id, session.Mark{Cluster: b.Config.ClusterID, Owner: owner}); err != nil {
-		return fmt.Errorf("claiming port %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Neutron) claim(ctx context.Context, id string, m session.Mark) error {
+func (b *Neutron) Claim(ctx context.Context, id string, owner sdn.Owner) (err error) {
+	defer wrap(&err, "claiming port %s", id)
+	m := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}
 	description, err := m.Description()
 	if err != nil {
 		return err
@@ -120,7 +107,7 @@ func (b *Neutron) claim(ctx context.Context, id string, m session.Mark) error {
 	if w.DeviceOwner == subportDeviceOwner {
 		b.parents.trunks.Store(true)
 	}
-	b.known.add(id, place{subport: w.DeviceOwner == subportDeviceOwner})
+	b.known.Store(id, place{subport: w.DeviceOwner == subportDeviceOwner})
 	return b.tag(ctx, w, m)
 }
 
@@ -154,20 +141,22 @@ func (b *Neutron) tag(ctx context.Context, w wirePort, m session.Mark) error {
 	})
 }
 
+// wrap says what failed, if something did.
+func wrap(err *error, doing string, of ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(doing, of...), *err)
+	}
+}
+
 func notStray(w wirePort) error {
 	return fmt.Errorf("it is no longer a free port of an earlier Kuryr: name %q, device %q of %q, description %q: %w",
 		w.Name, w.DeviceID, w.DeviceOwner, w.Description, sdn.ErrConflict)
 }
 
 // DeleteStray implements sdn.Adoption.
-func (b *Neutron) DeleteStray(ctx context.Context, id string) error {
-	if err := b.deleteStray(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("deleting free port %s of an earlier Kuryr: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Neutron) deleteStray(ctx context.Context, id string) error {
+func (b *Neutron) DeleteStray(ctx context.Context, id string) (err error) {
+	defer func() { err = session.IgnoreNotFound(err) }()
+	defer wrap(&err, "deleting free port %s of an earlier Kuryr", id)
 	w, err := get[wirePort](ctx, b, portKind, id, strayFields...)
 	if err != nil {
 		return err

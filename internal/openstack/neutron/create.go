@@ -190,7 +190,7 @@ func (b *Neutron) post(ctx context.Context, body newPort, n int, bulk bool) ([]w
 		out.Ports = []wirePort{out.Port}
 	}
 	for _, w := range out.Ports {
-		b.known.add(w.ID, placeOf(w))
+		b.known.Store(w.ID, placeOf(w))
 	}
 	if len(out.Ports) != n {
 		return out.Ports, fmt.Errorf("%w: Neutron answered with %d ports instead of %d", sdn.ErrUnavailable, len(out.Ports), n)

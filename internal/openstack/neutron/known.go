@@ -5,19 +5,11 @@ package neutron
 
 import (
 	"context"
-	"maps"
-	"slices"
-	"sync"
+
+	"github.com/puzpuzpuz/xsync/v4"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// known are ports whose mark this process has seen, so that changing or deleting
-// one needs no look at it first. After a restart it fills again by itself.
-type known struct {
-	mu    sync.Mutex
-	ports map[string]place
-}
 
 // place is where a port hangs. The zero value is not on a trunk.
 type place struct {
@@ -36,73 +28,37 @@ func placeOf(w wirePort) place {
 	return p
 }
 
-func (k *known) add(id string, p place) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ports[id] = p
-}
-
-// name notes that a port was given a name.
-func (k *known) name(id, name string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p, ok := k.ports[id]; ok {
-		p.named = name != sdn.FreePortName
-		k.ports[id] = p
-	}
-}
-
-func (k *known) drop(id string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.ports, id)
-}
-
-func (k *known) get(id string) (place, bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p, ok := k.ports[id]
-	return p, ok
-}
-
-// ids are the ports known now.
-func (k *known) ids() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Collect(maps.Keys(k.ports))
-}
-
-// listed takes over an inventory: its ports are known. A port that was known before the inventory
+// inventoried takes over an inventory: its ports are known. A port that was known before the inventory
 // began and is not in it is gone, or has lost its mark.
-func (k *known) listed(before []string, now map[string]wirePort) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, id := range before {
+func (b *Neutron) inventoried(before map[string]place, now map[string]wirePort) {
+	for id := range before {
 		if _, ok := now[id]; !ok {
-			delete(k.ports, id)
+			b.known.Delete(id)
 		}
 	}
 	for id, w := range now {
-		p, old := placeOf(w), k.ports[id]
-		if old.subport { // it may have become one since it was listed
-			p.subport, p.trunkID = true, old.trunkID
-		}
-		p.pairs = old.pairs
-		k.ports[id] = p
+		b.known.Compute(id, func(old place, _ bool) (place, xsync.ComputeOp) {
+			p := placeOf(w)
+			if old.subport { // it may have become one since it was listed
+				p.subport, p.trunkID = true, old.trunkID
+			}
+			p.pairs = old.pairs
+			return p, xsync.UpdateOp
+		})
 	}
 }
 
 // own finds out whether a port is this cluster's, asking only if it is not
 // known: ErrNotFound if not.
 func (b *Neutron) own(ctx context.Context, id string) (place, error) {
-	if p, ok := b.known.get(id); ok {
+	if p, ok := b.known.Load(id); ok {
 		return p, nil
 	}
 	w, err := b.readPort(ctx, id, markFields)
 	if err != nil {
 		return place{}, err
 	}
-	p, _ := b.known.get(w.ID)
+	p, _ := b.known.Load(w.ID)
 	return p, nil
 }
 
@@ -115,6 +71,6 @@ func (b *Neutron) readPort(ctx context.Context, id string, fields []string) (wir
 	if err != nil {
 		return wirePort{}, err
 	}
-	b.known.add(id, placeOf(w))
+	b.known.Store(id, placeOf(w))
 	return w, nil
 }

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/puzpuzpuz/xsync/v4"
+
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -21,7 +23,7 @@ import (
 // that. If trunks are in use, or may have been before a restart, ListPorts also lists ports with
 // the name of a free port.
 func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
-	before := b.known.ids()
+	before := xsync.ToPlainMap(b.known)
 	all, err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours)
 	if err != nil {
 		return nil, err
@@ -41,7 +43,7 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 		found[w.ID] = w
 	}
 	b.listed.Store(true)
-	b.known.listed(before, found)
+	b.inventoried(before, found)
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/puzpuzpuz/xsync/v4"
+
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -23,7 +25,9 @@ import (
 type Neutron struct {
 	*session.Client
 	details *details
-	known   *known
+	// known are ports whose mark this process has seen, so that changing or deleting one needs no look
+	// at it first. After a restart it fills again by itself.
+	known   *xsync.Map[string, place]
 	nets    sync.Map // IDs of networks and subnets whose mark was seen: what is made in them needs no look at it
 	parents parents
 	sights  sdn.Answers[sight, error] // nil, or ErrForbidden
@@ -36,5 +40,5 @@ type Neutron struct {
 
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client) *Neutron {
-	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: &known{ports: map[string]place{}}}
+	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: xsync.NewMap[string, place]()}
 }

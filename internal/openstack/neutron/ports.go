@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/puzpuzpuz/xsync/v4"
+
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -72,10 +74,15 @@ func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 	}
 	err := b.Do(ctx, portKind.request(http.MethodPut, id, change))
 	if errors.Is(err, sdn.ErrNotFound) {
-		b.known.drop(id)
+		b.known.Delete(id)
 	}
 	if err == nil && u.Name != nil {
-		b.known.name(id, *u.Name)
+		b.known.Compute(id, func(p place, there bool) (place, xsync.ComputeOp) {
+			if p.named = *u.Name != sdn.FreePortName; !there {
+				return p, xsync.CancelOp
+			}
+			return p, xsync.UpdateOp
+		})
 	}
 	return err
 }
@@ -91,7 +98,7 @@ func (b *Neutron) DeleteUnchangedPort(ctx context.Context, id string, revision i
 	if err := session.IgnoreNotFound(b.deletePort(ctx, id, revision)); err != nil {
 		return err
 	}
-	b.known.drop(id)
+	b.known.Delete(id)
 	return nil
 }
 
@@ -122,10 +129,10 @@ func (b *Neutron) deletePort(ctx context.Context, id string, revision int) error
 	err = b.Do(ctx, drop)
 	switch {
 	case errors.Is(err, sdn.ErrConflict) && conditional:
-		b.known.drop(id) // somebody has changed it, or has put it on a trunk
+		b.known.Delete(id) // somebody has changed it, or has put it on a trunk
 	case errors.Is(err, sdn.ErrConflict) && stays != nil:
 		// The trunk refuses, or the port is on another trunk now: Neutron's next answer decides.
-		b.known.drop(id)
+		b.known.Delete(id)
 		return stays
 	case errors.Is(err, sdn.ErrConflict):
 		// Another user may have put it on a trunk, or on another one, since: Neutron's current

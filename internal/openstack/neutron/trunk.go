@@ -108,7 +108,7 @@ func (b *Neutron) attach(ctx context.Context, parentID string, ports []wirePort)
 		}
 		// Known before it is so: if the answer is lost, deleting them will look.
 		for _, p := range ports {
-			b.known.add(p.ID, place{subport: true, trunkID: trunk.ID})
+			b.known.Store(p.ID, place{subport: true, trunkID: trunk.ID})
 		}
 		err = b.addSubports(ctx, trunk.ID, ports, vlans)
 		if err == nil {
