@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/puzpuzpuz/xsync/v4"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/cache"
 
@@ -112,7 +113,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	d.reporter = &reporter{api: o.API, journal: j, ports: d.ports, queue: newPortQueue(200*time.Millisecond, 30*time.Second)}
 	d.parker = &parker{
 		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: d.ports, byPort: &d.byPort,
-		queue: newPortQueue(time.Second, time.Minute), parked: map[string]parked{},
+		queue: newPortQueue(time.Second, time.Minute), parked: xsync.NewMap[string, parked](),
 	}
 	d.nodePorts = newNodePorts(o.Node, o.Settings.StateDir, o.Services, o.Tables, j.hostPorts)
 	j.hostPortsChanged = d.nodePorts.wake

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/puzpuzpuz/xsync/v4"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/keylock"
@@ -50,9 +51,8 @@ type parker struct {
 	queue   portQueue
 	pods    atomic.Int64 // calls that are plugging a pod now
 
-	mu      sync.Mutex
-	parked  map[string]parked
-	refused time.Time // when the node last could not park
+	parked  *xsync.Map[string, parked] // ports of which some may be parked
+	refused atomic.Pointer[time.Time]  // when the node last could not park
 }
 
 // parked is what is known of a parked port.
@@ -114,20 +114,19 @@ func (p *parker) look(ctx context.Context) error {
 
 // note records the found ports. Ports that were added or removed meanwhile are seen next time.
 func (p *parker) note(found map[string]bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, names := range []iter.Seq[string]{maps.Keys(p.parked), maps.Keys(found)} {
+	for _, names := range []iter.Seq[string]{maps.Keys(xsync.ToPlainMap(p.parked)), maps.Keys(found)} {
 		for name := range names {
-			is := p.parked[name]
-			is.whole = found[name]
-			p.parked[name] = is
+			p.parked.Compute(name, func(is parked, _ bool) (parked, xsync.ComputeOp) {
+				is.whole = found[name]
+				return is, xsync.UpdateOp
+			})
 		}
 	}
 }
 
 // observe takes a port's state in the API.
 func (p *parker) observe(port *v1.KuryrPort) {
-	if is, _ := p.known(port.Name); p.wants(port) != is.whole {
+	if is, _ := p.parked.Load(port.Name); p.wants(port) != is.whole {
 		p.queue.Add(port.Name)
 	}
 }
@@ -158,26 +157,26 @@ func (p *parker) sync(ctx context.Context, name string) error {
 	}
 	defer release()
 	if len(p.journal.ofPort(name)) > 0 {
-		p.set(name, parked{})
+		p.parked.Store(name, parked{})
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, parkTimeout)
 	defer cancel()
 	port := p.ports.port(name)
-	switch _, there := p.known(name); {
+	switch _, there := p.parked.Load(name); {
 	case p.wants(port):
 		return p.park(ctx, port)
 	case there && (!p.wanted || port == nil || !port.DeletionTimestamp.IsZero()):
 		if err := p.parking.Unpark(ctx, name); err != nil {
 			return err
 		}
-		p.forget(name)
+		p.parked.Delete(name)
 	}
 	return nil
 }
 
 func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
-	if is, _ := p.known(port.Name); is.whole || p.isRefused() {
+	if is, _ := p.parked.Load(port.Name); is.whole || p.isRefused() {
 		return nil
 	}
 	record, err := recordPort(port)
@@ -185,14 +184,14 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 		return nil //nolint:nilerr // the ADD that comes for it says so
 	}
 	if err := p.parking.Park(ctx, entry{Port: record}.iface()); err != nil {
-		p.set(port.Name, parked{}) // some of it may exist
+		p.parked.Store(port.Name, parked{}) // some of it may exist
 		if errors.Is(err, plug.ErrCannotPark) {
 			p.refuse(ctx, err)
 			return nil
 		}
 		return err
 	}
-	p.set(port.Name, parked{true, port.Grouped(), slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))})
+	p.parked.Store(port.Name, parked{true, port.Grouped(), slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))})
 	return nil
 }
 
@@ -204,7 +203,7 @@ func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
 	if port == nil || !port.Spec.VIF.ByAgent() {
 		return nil
 	}
-	if is, _ := p.known(port.Name); is.grouped && slices.Equal(is.groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
+	if is, _ := p.parked.Load(port.Name); is.grouped && slices.Equal(is.groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
 		return nil
 	}
 	return p.parking.Unpark(ctx, port.Name)
@@ -214,57 +213,31 @@ func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
 // The port no longer counts as parked.
 func (p *parker) plugging(port string) (done func()) {
 	p.pods.Add(1)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if is, there := p.parked[port]; there {
-		is.whole = false
-		p.parked[port] = is
-	}
+	p.parked.Compute(port, func(is parked, there bool) (parked, xsync.ComputeOp) {
+		if is.whole = false; !there {
+			return is, xsync.CancelOp
+		}
+		return is, xsync.UpdateOp
+	})
 	return func() { p.pods.Add(-1) }
 }
 
-// refuse notes that this node cannot park, and logs it once in a while.
+// refuse notes that this node cannot park, and logs it once in a while. One worker calls it.
 func (p *parker) refuse(ctx context.Context, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if time.Since(p.refused) > parkRefused {
+	if now := time.Now(); !p.isRefused() {
 		logr.FromContextOrDiscard(ctx).Info("free ports are not kept plugged on this node: pods wait until their ports are plugged", "reason", err.Error())
-		p.refused = time.Now()
+		p.refused.Store(&now)
 	}
 }
 
 func (p *parker) isRefused() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return time.Since(p.refused) < parkRefused
-}
-
-func (p *parker) set(name string, is parked) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.parked[name] = is
-}
-
-func (p *parker) forget(name string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.parked, name)
-}
-
-// known returns whether some of the port may be parked, and what is known of it.
-func (p *parker) known(name string) (is parked, there bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	is, there = p.parked[name]
-	return is, there
+	last := p.refused.Load()
+	return last != nil && time.Since(*last) < parkRefused
 }
 
 // count returns the number of completely parked ports.
-func (p *parker) count() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
-	for _, is := range p.parked {
+func (p *parker) count() (n int) {
+	for _, is := range p.parked.All() {
 		if is.whole {
 			n++
 		}
