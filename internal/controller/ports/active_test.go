@@ -119,7 +119,7 @@ func TestQuestionsOfASandbox(t *testing.T) {
 // awaited returns the ports that wait for the SDN to pass their traffic, each with the sandbox.
 func awaited(m *portMemory) map[string]string {
 	names := map[string]string{}
-	for name, n := range m.ports {
+	for name, n := range m.ports.All() {
 		if !n.active.since.IsZero() && !n.active.seen {
 			names[name] = n.active.sandbox
 		}

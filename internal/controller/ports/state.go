@@ -7,9 +7,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/puzpuzpuz/xsync/v4"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -23,10 +23,7 @@ import (
 
 // portMemory is what is known of single ports beyond their objects. It may be lost. Its methods
 // are safe for concurrent use.
-type portMemory struct {
-	mu    sync.Mutex
-	ports map[string]portNote
-}
+type portMemory struct{ ports *xsync.Map[string, portNote] }
 
 // portNote is what is known of one port.
 type portNote struct {
@@ -44,25 +41,22 @@ type waiting struct {
 	ask     time.Time // when the SDN is asked next
 }
 
-func newPortMemory() *portMemory { return &portMemory{ports: map[string]portNote{}} }
+func newPortMemory() *portMemory { return &portMemory{xsync.NewMap[string, portNote]()} }
 
 // change runs f on what is known of a port.
 func (m *portMemory) change(name string, f func(*portNote)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.ports[name]
-	f(&n)
-	if m.ports[name] = n; n == (portNote{node: n.node}) {
-		delete(m.ports, name)
-	}
+	m.ports.Compute(name, func(n portNote, _ bool) (portNote, xsync.ComputeOp) {
+		if f(&n); n == (portNote{node: n.node}) {
+			return n, xsync.DeleteOp
+		}
+		return n, xsync.UpdateOp
+	})
 }
 
 // lost drops what is known of the ports of lost nodes. What the collector alone knows of a port stays:
 // then the SDN is asked before anything is written.
 func (m *portMemory) lost(keys kube.Keys) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.ports, func(_ string, n portNote) bool { return n.node != "" && keys(kube.OnNode(n.node)) })
+	m.ports.DeleteMatching(func(_ string, n portNote) (gone, stop bool) { return n.node != "" && keys(kube.OnNode(n.node)), false })
 }
 
 // setGone notes whether the SDN has lost a port.
@@ -72,9 +66,8 @@ func (m *portMemory) setGone(name string, gone bool) {
 
 // of returns what is known of a port.
 func (m *portMemory) of(name string) portNote {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ports[name]
+	n, _ := m.ports.Load(name)
+	return n
 }
 
 // forget drops what is known of a port whose object was deleted.
@@ -114,10 +107,8 @@ func (m *portMemory) grouped(name string) { m.change(name, func(n *portNote) { n
 
 // unchecked returns the returned ports that have to be checked, each with its generation.
 func (m *portMemory) unchecked() map[string]int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	names := map[string]int64{}
-	for name, n := range m.ports {
+	for name, n := range m.ports.All() {
 		if n.check.state == checkAwaited || n.check.state == checkOverdue {
 			names[name] = n.check.generation
 		}
@@ -130,10 +121,8 @@ func (m *portMemory) unchecked() map[string]int64 {
 // pod waits at most that much longer. A burst of pods, for which neutron-openvswitch-agent needs half
 // a minute, costs few requests, and so does a port of a host that is down for days.
 func (m *portMemory) askedNow() map[string]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	now, names := time.Now(), map[string]string{}
-	for name, n := range m.ports {
+	for name, n := range m.ports.All() {
 		if n.active.since.IsZero() || n.active.seen || now.Before(n.active.ask) {
 			continue
 		}
@@ -141,8 +130,8 @@ func (m *portMemory) askedNow() map[string]string {
 		if n.active.sandbox != "" {
 			latest = activitySandbox
 		}
-		n.active.ask = now.Add(min(latest, max(activityTick, now.Sub(n.active.since)/4)))
-		m.ports[name], names[name] = n, n.active.sandbox
+		names[name] = n.active.sandbox
+		m.change(name, func(n *portNote) { n.active.ask = now.Add(min(latest, max(activityTick, now.Sub(n.active.since)/4))) })
 	}
 	return names
 }
