@@ -269,7 +269,7 @@ func (r *Replica) do(ctx context.Context, s shard.Steps) {
 			return err
 		}, func(err error) {
 			if err == nil {
-				r.view.Wrote(version)
+				r.view.Wrote(version, sinceBoot())
 				return
 			}
 			r.view.NotWritten(apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err))

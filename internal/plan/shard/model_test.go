@@ -448,7 +448,7 @@ func (r *replica) step() {
 			return next.Version
 		}, func(version uint64) {
 			if version > 0 {
-				r.v.Wrote(version)
+				r.v.Wrote(version, r.clock())
 			} else {
 				if r.times++; r.refused != next.Version {
 					r.refused, r.times = next.Version, 1

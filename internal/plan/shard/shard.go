@@ -47,6 +47,7 @@ type View struct {
 	table   Table                    // the newest that is known
 	shown   uint64                   // the version of the table that the watch has shown
 	changed time.Duration            // when it has shown that
+	wrote   time.Duration            // when the last own write of the table was answered
 	listed  bool                     // the watch has shown the own Lease
 	placed  map[string]Set           // what each member should own; nil: to be found
 
@@ -174,8 +175,9 @@ func (v *View) Saw(members []Member, table Table, relisted bool, now time.Durati
 	} else if v.listed {
 		v.NotRenewed(true)
 	}
-	if v.shown != 0 && table.Version == 0 {
-		v.why = "somebody has deleted the table of the replicas"
+	// What the watch shows may be older than an own write; it is not after it has shown a renewal sent later.
+	if v.table.Version != 0 && table.Version == 0 && (v.shown != 0 || v.deadline-Own > v.wrote) {
+		v.why = deleted
 	}
 	if table.Version != v.shown {
 		v.shown, v.changed = table.Version, now
@@ -195,6 +197,9 @@ func (v *View) went(uid string, since time.Duration) {
 func (v *View) know(table Table) {
 	if table.Version <= v.table.Version {
 		return
+	}
+	if v.table.Version != 0 && !v.table.Foreign && !table.Foreign && table.Creator != v.table.Creator {
+		v.why = deleted // and the watch has shown the next one only
 	}
 	news := table.Owners[v.uid].Minus(v.table.Owners[v.uid])
 	for uid, set := range v.table.Owners {
@@ -243,10 +248,10 @@ func (v *View) Lost(buckets Set) {
 }
 
 // Wrote says that the table was written, and its new version.
-func (v *View) Wrote(version uint64) {
+func (v *View) Wrote(version uint64, now time.Duration) {
 	t := *v.writing
 	t.Version = version
-	v.writing, v.unsure = nil, false
+	v.writing, v.unsure, v.wrote = nil, false, now
 	v.know(t)
 }
 
@@ -275,8 +280,10 @@ func (v *View) Removed(deleted bool) {
 	}
 }
 
-// left is why a process ends that has given all away.
-const left = "it has given all away"
+const (
+	left    = "it has given all away"
+	deleted = "somebody has deleted the table of the replicas"
+)
 
 // Left reports whether the replica has given all away.
 func (v *View) Left() bool { return v.why == left }

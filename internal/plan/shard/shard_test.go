@@ -51,7 +51,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	if s = v.Next(Set{}, at); s.Open != (Set{}) || s.Write == nil || s.Write.Version != first.Version {
 		t.Fatalf("after a write without an answer: %+v", s)
 	}
-	v.Wrote(2)
+	v.Wrote(2, at)
 	if s = v.Next(Set{}, at); s.Open != giving {
 		t.Errorf("opens %v, want %v", s.Open, giving)
 	}
@@ -87,10 +87,43 @@ func TestTableThatIsGone(t *testing.T) {
 	if took := after(v, a); took != Others {
 		t.Errorf("the only replica wrote a table after %s, want %s", took, Others)
 	}
-	v.Wrote(1)
+	v.Wrote(1, at)
 	s := v.Next(Set{}, at+Others)
 	if begin, crashed := v.Passed(s.Open); begin != All() || crashed != All() { // nobody knows the last owners
 		t.Errorf("gained %v, of them crashed %v", begin, crashed)
+	}
+}
+
+// A replica whose watch hangs knows the table that it has made by the answer only. It ends when that is gone, or another
+// is in its place; not by what the watch shows of the time before.
+func TestTableThatTheWatchHasNotShown(t *testing.T) {
+	for name, then := range map[string]Table{
+		"is gone":    {},
+		"is another": {Version: 81, Creator: "b", Owners: map[string]Set{"a": All()}},
+	} {
+		v, a := New(0), Member{UID: "a", Name: "a", Version: "1"}
+		renewed := func(now time.Duration, table Table) string {
+			v.sent, a.Version = now, now.String()
+			v.Renewed(a.Version, now, false)
+			v.Saw([]Member{a}, table, false, now)
+			s := v.Next(Set{}, now)
+			if s.Write != nil {
+				v.Wrote(56, now)
+			}
+			return s.End
+		}
+		v.Joined("a", "", at)
+		now := at
+		for ; v.table.Version == 0 && now < at+Patience; now += time.Second {
+			renewed(now, Table{})
+		}
+		v.Saw([]Member{a}, Table{}, false, now)
+		if s := v.Next(Set{}, now); s.End != "" || v.table.Owners["a"] != All() {
+			t.Errorf("after it has made a table: %+v, and %+v", v.table, s)
+		}
+		if end := renewed(now+time.Second, then); end != deleted {
+			t.Errorf("a table that the watch has not shown %s: the replica ends for %q", name, end)
+		}
 	}
 }
 
@@ -130,7 +163,7 @@ func TestCrash(t *testing.T) {
 	if s.Write == nil || s.Write.Owners["a"].Or(s.Write.Owners["b"]) != All() {
 		t.Fatalf("writes %+v", s.Write)
 	}
-	v.Wrote(2)
+	v.Wrote(2, at)
 	s = v.Next(Set{}, now)
 	if begin, crashed := v.Passed(s.Open); begin == (Set{}) || crashed != begin || begin.Minus(lost) != (Set{}) {
 		t.Errorf("gained %v, of them crashed %v", begin, crashed)

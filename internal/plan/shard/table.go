@@ -27,6 +27,9 @@ type Member struct {
 type Table struct {
 	Owners map[string]Set `json:"owners"` // by UID of the member; sets of members never overlap
 	Active int            `json:"active"` // how many members own buckets, the oldest ones; 0: all
+	// Creator is the UID of the member that made it. One makes one table in its life: a table of another
+	// creator is another table.
+	Creator string `json:"creator,omitempty"`
 
 	Version uint64 `json:"-"` // resourceVersion; 0: the table does not exist
 	// Foreign is a table that says nothing: the Lease by which earlier versions elected a leader, or one
@@ -52,11 +55,11 @@ func (v *View) next(want map[string]Set, now time.Duration) (*Table, bool) {
 	case next.Held && quiet < Foreigners:
 		return nil, false
 	case next.Foreign:
-		next.Foreign, next.Held, next.Active = false, false, v.active
+		next.Foreign, next.Held, next.Active, next.Creator = false, false, v.active, v.uid
 	case next.Version == 0 && quiet < Others: // somebody may have deleted it: all owners end
 		return nil, false
 	case next.Version == 0:
-		next.Active = v.active
+		next.Active, next.Creator = v.active, v.uid
 	}
 	given := All()
 	for uid, set := range next.Owners {
