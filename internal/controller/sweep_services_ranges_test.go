@@ -91,6 +91,9 @@ func newRangesLife(w *crashtest.World, cloud *openstackBalancing) *rangesLife {
 	if cloud.project != "" { // a real cloud takes time for each list
 		l.settings.Orphans.Grace.Duration = time.Second
 	}
+	if w.Pauses() { // what is made late comes after the comparison that follows a take-over
+		l.settings.Orphans = orphans(w, hurriedOrphans)
+	}
 	return l
 }
 
