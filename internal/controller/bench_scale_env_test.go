@@ -121,6 +121,7 @@ func (b *scaleBed) furnish() {
 			n += b.pods / crowded
 		}
 		b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		b.kubelet(name, corev1.ConditionFalse, 250) // more than a kubelet runs by default: pods beyond that get no ports
 		pods := make([]*corev1.Pod, podsOfNode)
 		for j := range pods {
 			pods[j] = b.pod(fmt.Sprintf("old-%d-%d", i, j), onNode(name))

@@ -34,6 +34,11 @@ func TestMemoryOfLostPortsIsDropped(t *testing.T) {
 	if m.of("there").active.since.IsZero() || !m.of("unseen").gone {
 		t.Error("what is known of ports of other nodes was dropped")
 	}
+	m.forget("there")
+	m.setGone("unseen", false)
+	if n := m.ports.Size(); n != 0 {
+		t.Errorf("something is kept of %d ports of which nothing is known", n)
+	}
 }
 
 type freed struct{ of []pool.Ref }
