@@ -67,7 +67,12 @@ func TestWhatIsRememberedOfLostKeys(t *testing.T) {
 	}
 }
 
-// remembering returns the maps, sync.Maps and slices of a struct of this module, and of the structs
+// IsMap reports whether a type is a map: Go's own, of package sync, or of xsync.
+func IsMap(is reflect.Type) bool {
+	return is.Kind() == reflect.Map || is.PkgPath() == "sync" && is.Name() == "Map" || strings.HasSuffix(is.PkgPath(), "/xsync/v4")
+}
+
+// remembering returns the maps and slices of a struct of this module, and of the structs
 // that it consists of. What others own, by an interface or Options, is theirs.
 func remembering(is reflect.Type) (paths []string) {
 	const module = "github.com/kuryr-go/kuryr/internal/"
@@ -77,7 +82,7 @@ func remembering(is reflect.Type) (paths []string) {
 			is = is.Elem()
 		}
 		switch {
-		case is.Kind() == reflect.Map, is.Kind() == reflect.Slice, is.PkgPath() == "sync" && is.Name() == "Map":
+		case IsMap(is), is.Kind() == reflect.Slice:
 			paths = append(paths, path)
 		case is.Kind() == reflect.Struct && strings.HasPrefix(is.PkgPath(), module):
 			for f := range is.Fields() {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/pools"
 	applier "github.com/kuryr-go/kuryr/internal/controller/ports"
@@ -200,7 +201,7 @@ func mapsOf(of reflect.Type, path string, within []reflect.Type, found map[strin
 	if of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
-	if of.Kind() == reflect.Map || of.PkgPath() == "sync" && of.Name() == "Map" {
+	if controller.IsMap(of) {
 		found[path] = true
 		return
 	}

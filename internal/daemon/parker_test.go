@@ -97,6 +97,19 @@ func TestPodGetsTheParkedPort(t *testing.T) {
 	n.parks()
 }
 
+// What a call is plugging is not parked, whether the call succeeds or not.
+func TestPluggingAParkedPort(t *testing.T) {
+	n := newParkingNode(t)
+	n.api.put(free(portA))
+	n.start()
+	n.parks(portA)
+	done := n.daemon.parker.plugging(portA)
+	if got := n.daemon.parker.count(); got != 0 {
+		t.Errorf("%d ports count as parked while a call plugs the only one", got)
+	}
+	done()
+}
+
 // neutron-openvswitch-agent applies new security groups to a port that it has at some later time. A
 // parked port with other groups than before, or with unknown ones, is plugged as a new one.
 func TestParkedPortOfTheAgentWithOtherGroups(t *testing.T) {

@@ -111,8 +111,14 @@ func TestCallsOfASubportsLife(t *testing.T) {
 	b := f.backend("one")
 	r := request
 	r.Host, r.ParentPortID = "", parent
+	name := "a pod"
 	for range 2 {
-		for _, p := range mustCreate(t, b, r, 3) {
+		for i, p := range mustCreate(t, b, r, 3) {
+			if i == 0 { // off its trunk, only its name would show that it is Kuryr's
+				if err := b.UpdatePort(t.Context(), p.ID, sdn.PortUpdate{Name: &name}); err != nil {
+					t.Fatalf("UpdatePort: %v", err)
+				}
+			}
 			if err := b.DeletePort(t.Context(), p.ID); err != nil {
 				t.Fatalf("DeletePort: %v", err)
 			}
@@ -123,6 +129,7 @@ func TestCallsOfASubportsLife(t *testing.T) {
 		"GET v2.0/ports/ID": 3, // the parent: whether it is one, once; its trunk's VLANs for each batch
 		"POST v2.0/ports":   2, "PUT v2.0/trunks/ID/add_subports": 2,
 		"PUT v2.0/trunks/ID/remove_subports": 6, "DELETE v2.0/ports/ID": 6,
+		"PUT v2.0/ports/ID": 4, // each name is given, and taken before the port leaves its trunk
 	}
 	if diff := cmp.Diff(want, f.counts()); diff != "" {
 		t.Errorf("requests: (-want +got)\n%s", diff)
