@@ -146,9 +146,10 @@ race: test-assets ## Tests of the core under the race detector, the long ones cu
 	. hack/parts.sh; CGO_ENABLED=1 go test -race $(CUT) $(if $(PART),-run "$$(tests_of $(CORE))") $(TESTFLAGS) $(CORE)
 
 MODEL ?= 5000
+SEED ?= 1
 .PHONY: model
-model: ## Several controllers, by the real plan, through MODEL (5000) simulated schedules of faults
-	go test ./internal/plan/shard -run 'TestModel$$' -count=1 -v -timeout 60m -args -schedules $(MODEL)
+model: ## Several controllers, by the real plan, through MODEL (5000) simulated schedules of faults, from number SEED (1)
+	go test ./internal/plan/shard -run 'TestModel$$' -count=1 -v -timeout 60m -args -schedules $(MODEL) -seed $(SEED)
 
 STOPS ?= 100
 .PHONY: stops
