@@ -9,10 +9,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,17 @@ const (
 	patience       = 90 * time.Second // of a step; far above what it takes
 )
 
-var nodes = []string{"n1", "n2"}
+// nodes are those of the bed: as many as KURYR_BED_NODES says, or two.
+var nodes = func() (names []string) {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("KURYR_BED_NODES"), "2"))
+	if err != nil {
+		panic("KURYR_BED_NODES: " + err.Error())
+	}
+	for i := range n {
+		names = append(names, fmt.Sprintf("n%d", i+1))
+	}
+	return names
+}()
 
 // fixture is a namespace of a test's own, emptied at its end.
 type fixture struct {
@@ -219,10 +231,10 @@ func (f *fixture) event(t testing.TB, object string, wants ...string) {
 	})
 }
 
-// kuryrPods returns Kuryr's own pods.
+// kuryrPods returns Kuryr's own pods. An error fails the test, unless ctx has ended.
 func (f *fixture) kuryrPods(ctx context.Context, t testing.TB) []corev1.Pod {
 	var pods corev1.PodList
-	if err := f.Client.List(ctx, &pods, client.InNamespace(kuryrNamespace)); err != nil {
+	if err := f.Client.List(ctx, &pods, client.InNamespace(kuryrNamespace)); err != nil && ctx.Err() == nil {
 		t.Errorf("listing Kuryr's pods: %v", err)
 	}
 	return pods.Items

@@ -113,8 +113,10 @@ func (a *audit) read(log io.Reader, granted map[grant]bool) error {
 		own := grant{account, e.Verb, resourceName(r.APIGroup, r.Resource, r.Subresource), true}
 		everywhere := own
 		everywhere.own = false
-		switch {
-		case e.Annotations["authorization.k8s.io/decision"] == "forbid":
+		switch forbidden := e.Annotations["authorization.k8s.io/decision"] == "forbid"; {
+		case forbidden && strings.Contains(e.Annotations["authorization.k8s.io/reason"], fmt.Sprintf(".rbac.authorization.k8s.io %q not found", account)):
+			// An API server that begins has bindings before it has their roles.
+		case forbidden:
 			a.refused[fmt.Sprintf("%s in %q", everywhere, r.Namespace)] = true
 		case r.Namespace != kuryrNamespace:
 			a.used[everywhere] = true
