@@ -118,7 +118,7 @@ type Hook func(ctx context.Context, call string, n int) error
 type Cloud struct {
 	// Before is called before a call takes effect. After its error nothing has happened.
 	Before Hook
-	// After is called after a call has taken effect. Its error is a lost answer.
+	// After is called after a call, if Before was without an error. Its error is a lost answer.
 	After Hook
 	// Now is the clock of Created; nil is time.Now.
 	Now func() time.Time
@@ -305,11 +305,11 @@ func (c *Cloud) do(ctx context.Context, call string, effect func() error) error 
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+	err := ctx.Err()
 	c.mu.Lock()
-	err := c.serves(call)
+	if err == nil {
+		err = c.serves(call)
+	}
 	if err == nil {
 		err = effect()
 	}

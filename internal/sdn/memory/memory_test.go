@@ -153,6 +153,19 @@ func TestAfterLosesTheAnswer(t *testing.T) {
 	}
 }
 
+// A call whose context ends in Before has no effect, and gets to After like others: who counts calls under way relies on it.
+func TestAfterFollowsBefore(t *testing.T) {
+	c := memory.New(subnet4)
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Before = func(context.Context, string, int) error { cancel(); return nil }
+	after := 0
+	c.After = func(context.Context, string, int) error { after++; return nil }
+	_, err := c.Backend("one").CreatePorts(ctx, owner, request, 1)
+	if !errors.Is(err, context.Canceled) || after != 1 || c.Ports() != 0 {
+		t.Errorf("CreatePorts: %v, %d calls of After, %d ports; want Canceled, 1 and 0", err, after, c.Ports())
+	}
+}
+
 func TestAddressesRunOutAndComeBack(t *testing.T) {
 	s := subnet4
 	s.Prefix = netip.MustParsePrefix("10.1.0.0/29") // .1 is the gateway, .2 to .6 are free
